@@ -1,0 +1,163 @@
+"""Every error of the toolkit.
+
+::
+
+    Exception
+    └── SagentsError                  catch this to catch them all
+        ├── ConfigurationError        an agent, tool or middleware is put together wrongly   (also a TypeError)
+        ├── ModelError                the language model or the way to it failed
+        ├── ToolError                 a tool tells the model, in words, what went wrong
+        ├── AgentError                a run failed; ``.state`` is how far it came
+        ├── SessionError              a session cannot do what was asked now
+        └── StoreError                the database file cannot be used
+            ├── StoreLocked           another process holds it; ``.pid`` where known
+            └── StoreClosed           the store was closed
+    KeyboardInterrupt
+    └── RunCancelled                  ``agent.run`` was interrupted; ``.state`` is how far it came
+    asyncio.CancelledError
+    └── ExecutionCancelled            ``await agent.execute`` was cancelled; ``.state`` is how far it came
+"""
+
+from __future__ import annotations
+
+import asyncio
+import difflib
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from sagents_nb.state import State
+
+
+class SagentsError(Exception):
+    """Base class of the toolkit's errors."""
+
+
+class ConfigurationError(SagentsError, TypeError):
+    """Something was put together wrongly; the text says what to type instead.
+
+    Raised when an object is built, never in the middle of a run. A TypeError, which pydantic lets through as it is;
+    a ValueError would come wrapped in a report about fields.
+    """
+
+
+class ModelError(SagentsError):
+    """A language model, or the way to it, failed.
+
+    Raised by a `ChatModel`; the loop retries it when `retryable`, else turns it into an `AgentError` of the
+    same type.
+
+    Attributes:
+        type: what happened in one word, for example ``"rate_limit_exceeded"`` or ``"overloaded"``.
+        message: the same in a sentence.
+        retryable: whether asking again may help.
+        retry_after: seconds the provider asked to wait, if it said so.
+        status_code: HTTP status, if there was a response.
+        request_id: the provider's id of the request, for its support.
+    """
+
+    def __init__(
+        self,
+        message: str,
+        *,
+        type: str = "model_error",
+        retryable: bool = False,
+        retry_after: float | None = None,
+        status_code: int | None = None,
+        request_id: str | None = None,
+    ) -> None:
+        super().__init__(message)
+        self.message = message
+        self.type = type
+        self.retryable = retryable
+        self.retry_after = retry_after
+        self.status_code = status_code
+        self.request_id = request_id
+
+
+class ToolError(SagentsError):
+    """Raise it in a tool to give the model exactly this text as an error result, without class and traceback."""
+
+
+class AgentError(SagentsError):
+    """A run failed.
+
+    Attributes:
+        type: what happened in one word: a `ModelError`'s type, ``"middleware_error"``, ``"exceeded_max_runs"``,
+            ``"exceeded_failure_count"``, ``"callback_error"``, ``"pending_interrupt"``.
+        message: the same in a sentence.
+        state: the state when the run stopped. Nothing that was reached is lost: correct the cause and execute it.
+    """
+
+    def __init__(self, message: str, *, type: str, state: State) -> None:
+        super().__init__(message)
+        self.message = message
+        self.type = type
+        self.state = state
+
+
+class RunCancelled(KeyboardInterrupt):
+    """``agent.run`` was interrupted (Ctrl-C, the kernel's stop button).
+
+    Attributes:
+        state: how far the run came, its partial answer included.
+    """
+
+    def __init__(self, state: State) -> None:
+        super().__init__("the run was cancelled; .state holds what it reached")
+        self.state = state
+
+
+class ExecutionCancelled(asyncio.CancelledError):
+    """The task that awaits ``agent.execute`` was cancelled.
+
+    Attributes:
+        state: how far the run came, its partial answer included.
+    """
+
+    def __init__(self, state: State) -> None:
+        super().__init__("the run was cancelled; .state holds what it reached")
+        self.state = state
+
+
+class SessionError(SagentsError):
+    """A session cannot do what was asked in its present state; the text says what it can do."""
+
+
+class StoreError(SagentsError):
+    """A database file cannot be opened, read or written."""
+
+
+class StoreLocked(StoreError):
+    """Another process holds the database file.
+
+    Attributes:
+        pid: process id of the holder, where DuckDB told it.
+    """
+
+    def __init__(self, message: str, *, pid: int | None = None) -> None:
+        super().__init__(message)
+        self.pid = pid
+
+
+class StoreClosed(StoreError):
+    """The store was closed; open it again with ``Store(path)``."""
+
+
+def did_you_mean(word: str, known: Iterable[str]) -> str:
+    """Spelling hint for an unknown word.
+
+    Args:
+        word: what was typed.
+        known: what would have been understood.
+
+    Returns:
+        ``" (did you mean 'pay'?)"``, or an empty string when nothing is close.
+    """
+    names = list(known)
+    close = difflib.get_close_matches(word, names, n=1, cutoff=0.6)
+    if not close:
+        # A name that contains the other is what people mean by "path" / "file_path", however long the rest.
+        close = [name for name in names if min(len(name), len(word)) > 2 and (name in word or word in name)][:1]
+    return f" (did you mean {close[0]!r}?)" if close else ""

@@ -1,0 +1,174 @@
+"""One model call: the wrap hooks around it, the door, the stream, and another try where that may help."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Awaitable, Callable
+from functools import partial
+
+import tenacity
+
+from sagents_nb.deltas import MessageBuilder
+from sagents_nb.errors import ModelError
+from sagents_nb.events import MessageAdded, ModelDelta, ModelEnded, ModelFailed, ModelStarted
+from sagents_nb.execution.hooks import call_wrapped
+from sagents_nb.execution.repair import repair_history
+from sagents_nb.execution.run import Run
+from sagents_nb.messages import Message
+from sagents_nb.models.base import ChatModel, ModelRequest
+
+ATTEMPTS = 3
+"""Tries of one request, the first included."""
+
+MAX_WAIT = 30.0
+"""Seconds that are waited at most between two tries, whatever the provider asks for."""
+
+_backoff = tenacity.wait_random_exponential(multiplier=0.5, max=MAX_WAIT)
+
+
+async def ask_model(run: Run) -> None:
+    """model call, wrapped by wrap_model_call (first in the list is outermost)."""
+    call: Callable[[ModelRequest], Awaitable[Message]] = partial(_send, run)
+    for bound in reversed(run.agent.stack.hooks("wrap_model_call")):
+        inner = call
+        call = lambda request, bound=bound, inner=inner: call_wrapped(  # type: ignore[misc]  # noqa: E731
+            run, bound, request, inner, expect=Message
+        )
+    request = ModelRequest(
+        system=run.agent.system_prompt,
+        messages=run.state.messages,
+        tools=tuple(run.agent.all_tools.values()),
+        model=run.agent.model,
+    )
+    run.partial = None
+    try:
+        message = await call(request)
+    except (asyncio.CancelledError, ModelError):
+        if run.partial is not None:  # what was seen of the answer is kept, marked as what it is
+            add_message(run, run.partial)
+        raise
+    add_message(run, message)
+
+
+def add_message(run: Run, message: Message) -> None:
+    """Put a message at the end of the State and say so."""
+    run.state = run.state.add_message(message)
+    run.emit(MessageAdded(message=message, cycle=run.cycle))
+
+
+async def _send(run: Run, request: ModelRequest) -> Message:
+    # The door: whatever hooks made of the request, what is really sent is right.
+    messages, _ = repair_history(request.messages)
+    request = request.replace(messages=messages, model=request.model or run.agent.model)
+
+    def announce(attempt: tenacity.RetryCallState) -> None:
+        _failed(run, request, _error_of(attempt), attempt.attempt_number, attempt.upcoming_sleep)
+
+    tries = tenacity.AsyncRetrying(
+        stop=tenacity.stop_after_attempt(ATTEMPTS),
+        # Once a part of the answer was seen it is not asked for again: the person would see two beginnings.
+        retry=tenacity.retry_if_exception(
+            lambda error: isinstance(error, ModelError) and error.retryable and run.partial is None
+        ),
+        wait=_wait,
+        before_sleep=announce,
+        reraise=True,
+    )
+    attempt = 0
+    try:
+        async for each in tries:
+            with each:
+                attempt = each.retry_state.attempt_number
+                return await _stream(run, request, attempt)
+    except ModelError as error:
+        _failed(run, request, error, attempt, None)
+        raise
+    raise AssertionError("tenacity either returned a message or raised")
+
+
+def _wait(attempt: tenacity.RetryCallState) -> float:
+    asked = _error_of(attempt).retry_after
+    return _backoff(attempt) if asked is None else min(asked, MAX_WAIT)
+
+
+def _error_of(attempt: tenacity.RetryCallState) -> ModelError:
+    error = attempt.outcome.exception() if attempt.outcome else None
+    if not isinstance(error, ModelError):
+        raise TypeError(f"only a ModelError is tried again, not {error!r}")
+    return error
+
+
+def _failed(run: Run, request: ModelRequest, error: ModelError, attempt: int, retry_in: float | None) -> None:
+    name = request.model.name if request.model else ""
+    run.emit(
+        ModelFailed(
+            cycle=run.cycle,
+            model=name,
+            error=error.message,
+            error_type=error.type,
+            attempt=attempt,
+            retry_in=retry_in,
+        )
+    )
+
+
+async def _stream(run: Run, request: ModelRequest, attempt: int) -> Message:
+    model = request.model
+    if not isinstance(model, ChatModel):
+        raise TypeError(f"the request's model is {model!r}; a ChatModel is needed")
+    run.emit(
+        ModelStarted(
+            cycle=run.cycle,
+            model=model.name,
+            attempt=attempt,
+            messages=len(request.messages),
+            tools=tuple(tool.name for tool in request.tools),
+        )
+    )
+    started = time.perf_counter()
+    builder = MessageBuilder()
+    stream = model.stream(request)
+    try:
+        async for delta in stream:
+            builder.add(delta)
+            run.emit(ModelDelta(delta=delta, cycle=run.cycle, attempt=attempt))
+        if builder.stop is None:
+            raise ModelError(
+                f"the answer of {model.name} broke off: the stream ended without saying that it was complete",
+                type="incomplete_stream",
+                retryable=True,
+            )
+        message = builder.build()
+    except asyncio.CancelledError:
+        message = _keep(run, builder, "cancelled")
+        raise
+    except ModelError:
+        message = _keep(run, builder, "stream_error")
+        raise
+    except Exception as error:
+        message = _keep(run, builder, "stream_error")
+        raise ModelError(
+            f"{model!r} raised {type(error).__name__}: {error}", type="model_error", retryable=False
+        ) from error
+    finally:
+        close = getattr(stream, "aclose", None)
+        if close is not None:
+            await close()
+        run.emit(
+            ModelEnded(
+                cycle=run.cycle,
+                model=model.name,
+                message=message,
+                duration=time.perf_counter() - started,
+                attempt=attempt,
+            )
+        )
+    return message
+
+
+def _keep(run: Run, builder: MessageBuilder, status: str) -> Message:
+    message = builder.build(status)  # type: ignore[arg-type]
+    if not message.is_empty:
+        run.partial = message
+    return message

@@ -1,0 +1,172 @@
+"""What a leg of a run knows while it lasts."""
+
+from __future__ import annotations
+
+import time
+import uuid
+from collections.abc import Mapping
+from typing import Any, Protocol
+
+from sagents_nb.errors import AgentError
+from sagents_nb.events import Event, Published, RunInterrupted
+from sagents_nb.execution.callbacks import Callbacks, fan_out
+from sagents_nb.execution.recorder import Recorder
+from sagents_nb.execution.repair import HistoryKeeper
+from sagents_nb.frozen import freeze
+from sagents_nb.hooks import HookRun
+from sagents_nb.interrupts import Interrupt, PendingInterrupt
+from sagents_nb.messages import Message
+from sagents_nb.models.base import ChatModel
+from sagents_nb.stack import Stack
+from sagents_nb.state import State
+from sagents_nb.tools import Tool
+
+DEFAULT_MAX_RUNS = 50
+"""Model calls of one run, unless the agent says otherwise; the reference's limit."""
+
+MAX_FAILURES = 3
+"""Consecutive turns whose tool calls all failed, after which the run ends; the reference's limit."""
+
+
+class RunnableAgent(Protocol):
+    """What the loop needs of an agent."""
+
+    model: ChatModel
+    scope: Any
+    tool_context: Mapping[str, Any]
+    agent_id: str
+    max_runs: int | None
+    tool_timeout: float | None
+
+    @property
+    def stack(self) -> Stack:
+        """Its middlewares."""
+        ...
+
+    @property
+    def all_tools(self) -> Mapping[str, Tool]:
+        """Its own tools and those of its middlewares, by name."""
+        ...
+
+    @property
+    def system_prompt(self) -> str:
+        """The assembled system prompt."""
+        ...
+
+    @property
+    def all_callbacks(self) -> tuple[Callbacks, ...]:
+        """Its own handlers, then those of its middlewares in stack order."""
+        ...
+
+    def locals_of(self, conversation_id: str | None) -> dict[str, dict[str, Any]]:
+        """``run.local`` of every middleware, by name."""
+        ...
+
+
+class Run:
+    """One leg of a run. The holder may read `state` at any moment; only the loop's steps change it.
+
+    Args:
+        agent: who runs.
+        state: where it begins.
+        recorder: where events go.
+        callbacks: further handlers, called before the agent's own.
+        max_runs: model calls allowed, by default the agent's, then `DEFAULT_MAX_RUNS`.
+    """
+
+    def __init__(
+        self,
+        agent: RunnableAgent,
+        state: State,
+        *,
+        recorder: Recorder | None = None,
+        callbacks: Callbacks | None = None,
+        max_runs: int | None = None,
+    ) -> None:
+        self.agent = agent
+        self.run_id = uuid.uuid4().hex
+        self.agent_id = agent.agent_id
+        self.state = state
+        self.recorder = recorder or Recorder()
+        self.max_runs = max_runs or agent.max_runs or DEFAULT_MAX_RUNS
+        self.cycle = 0
+        self.failures = 0
+        self.resumed = False
+        self.history = HistoryKeeper()
+        self.partial: Message | None = None
+        self.interrupts: list[PendingInterrupt] = []
+        self.interrupted = False
+        self.entered: set[str] = set()
+        self.slow_hooks: set[tuple[str, str]] = set()
+        self.started = time.perf_counter()
+        self._call_back = fan_out([callbacks or {}, *agent.all_callbacks])
+        notes = agent.locals_of(state.conversation_id)
+        self._hook_runs = {
+            name: HookRun(
+                agent=agent,
+                middleware=name,
+                local=notes.setdefault(name, {}),
+                run_id=self.run_id,
+                resumed=self.resumed,
+                cycle=lambda: self.cycle,
+                publish=self.publish,
+            )
+            for name in agent.stack.names
+        }
+
+    def emit(self, event: Event) -> None:
+        """Record an event of this run and call the callbacks.
+
+        Raises:
+            CallbackFailed: a callback raised.
+        """
+        event.run_id = self.run_id
+        event.agent_id = self.agent_id
+        self.recorder.record(event)
+        if self._call_back is not None:
+            self._call_back(event)
+
+    def publish(self, source: str, name: str, data: Mapping[str, Any]) -> None:
+        """Record something a middleware or tool publishes; called on the run's own loop."""
+        self.emit(Published(source=source, name=name, data=freeze(dict(data), path=f"data of {name!r}")))
+
+    def hook_run(self, middleware: str) -> HookRun:
+        """The run as this middleware sees it."""
+        return self._hook_runs[middleware]
+
+    def interrupt(self, interrupt: Interrupt, source: str, tool_call_id: str | None = None) -> PendingInterrupt:
+        """Note that the run is to stop and wait for a person, once the present step is through."""
+        pending = PendingInterrupt(
+            kind=interrupt.kind,
+            message=interrupt.message,
+            data=interrupt.data,
+            source=source,
+            tool_call_id=tool_call_id,
+        )
+        self.interrupts.append(pending)
+        return pending
+
+    def stop_if_interrupted(self) -> bool:
+        """Put what was noted into the State; True when the run has to stop.
+
+        A halt among several wins: it is what the person is shown.
+        """
+        if not self.interrupts:
+            return self.interrupted
+        noted, self.interrupts = self.interrupts, []
+        self.interrupted = True
+        halt = next((item for item in noted if item.kind == "halt"), None)
+        if halt is not None:
+            pending = halt
+        elif len(noted) == 1:
+            pending = noted[0]
+        else:
+            message = "; ".join(item.message for item in noted if item.message)
+            pending = PendingInterrupt(kind="multiple", message=message, members=tuple(noted))
+        self.state = self.state.with_interrupt(pending)
+        self.emit(RunInterrupted(kind=pending.kind, message=pending.message, interrupt_id=pending.id))
+        return True
+
+    def fail(self, type: str, message: str) -> AgentError:
+        """An `AgentError` with the State so far, to be raised."""
+        return AgentError(message, type=type, state=self.state)

@@ -1,0 +1,231 @@
+"""The tools of one message: run beside each other, answered in the order of the calls."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+import time
+from collections.abc import Awaitable, Callable, Iterator
+from typing import Any
+
+from sagents_nb.errors import ToolError, did_you_mean
+from sagents_nb.events import MessageAdded, StateUpdated, ToolAbandoned, ToolEnded, ToolStarted
+from sagents_nb.execution.capture import Output, captured
+from sagents_nb.execution.hooks import call_wrapped
+from sagents_nb.execution.repair import not_executed
+from sagents_nb.execution.run import Run
+from sagents_nb.execution.scope_guard import check_scope
+from sagents_nb.execution.threads import in_thread
+from sagents_nb.execution.tool_values import as_result
+from sagents_nb.messages import Message, ToolCall, ToolResult
+from sagents_nb.state import State, StateUpdate
+from sagents_nb.tools import Tool, ToolContext
+
+CANCELLED = "Tool call {name} was stopped by the user before it was completed."
+
+
+async def run_tools(run: Run) -> None:
+    """tools, each wrapped by wrap_tool_call; concurrent; results in call order; updates folded in call order."""
+    calls = waiting_calls(run.state)
+    if not calls:
+        return
+    results: list[ToolResult | None] = [None] * len(calls)
+    try:
+        for batch in _batches(run, calls):
+            snapshot = run.state
+            await _run_batch(run, calls, batch, results, snapshot)
+            _fold(run, [results[place] for place in batch], snapshot)
+    finally:
+        # Also when the run is stopped in the middle: what was answered is kept, the rest says why it was not.
+        answered = tuple(
+            result or not_executed(call, CANCELLED) for call, result in zip(calls, results, strict=True)
+        )
+        message = Message("tool", tool_results=answered)
+        added = tuple(
+            message for result in answered if result.update is not None for message in result.update.messages
+        )
+        run.state = run.state.with_messages((*run.state.messages, message, *added))
+        run.emit(MessageAdded(message=message, cycle=run.cycle))
+    run.failures = run.failures + 1 if all(result.is_error for result in answered) else 0
+
+
+def waiting_calls(state: State) -> tuple[ToolCall, ...]:
+    """The calls of the last message, if it is a complete message of the model."""
+    last = state.messages[-1] if state.messages else None
+    if last is None or last.role != "assistant" or last.status != "complete":
+        return ()
+    return last.tool_calls
+
+
+def _batches(run: Run, calls: tuple[ToolCall, ...]) -> Iterator[list[int]]:
+    """Places of the calls that run at once: a sequential tool alone, those between two such together."""
+    batch: list[int] = []
+    for place, call in enumerate(calls):
+        tool = run.agent.all_tools.get(call.name)
+        if tool is not None and tool.sequential:
+            if batch:
+                yield batch
+            yield [place]
+            batch = []
+        else:
+            batch.append(place)
+    if batch:
+        yield batch
+
+
+async def _run_batch(
+    run: Run, calls: tuple[ToolCall, ...], batch: list[int], results: list[ToolResult | None], snapshot: State
+) -> None:
+    async def one(place: int) -> None:
+        results[place] = await _run_call(run, calls[place], snapshot)
+
+    if len(batch) == 1:
+        await one(batch[0])
+        return
+    tasks = [asyncio.ensure_future(one(place)) for place in batch]
+    try:
+        await asyncio.gather(*tasks)
+    except BaseException:
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+        raise
+
+
+async def _run_call(run: Run, call: ToolCall, snapshot: State) -> ToolResult:
+    over = False  # set when the call is over, for a tool that still runs in its thread
+    loop = asyncio.get_running_loop()
+
+    def publish(name: str, data: Any) -> None:
+        # Tools in threads publish too; only the run's own loop may touch the record.
+        loop.call_soon_threadsafe(run.publish, call.name, name, dict(data))
+
+    context = ToolContext(
+        scope=run.agent.scope,
+        tool_context=run.agent.tool_context,
+        state=snapshot,
+        agent_id=run.agent_id,
+        tool_call_id=call.id,
+        parent_middleware=tuple(run.agent.stack),
+        parent_tools=tuple(run.agent.all_tools.values()),
+        publish=publish,
+        cancelled=lambda: over,
+    )
+    output = Output()
+    run.emit(ToolStarted(call=call, cycle=run.cycle))
+    started = time.perf_counter()
+    result: ToolResult | None = None
+    try:
+        result = await _wrapped(run, call, context, output)
+        return result
+    finally:
+        over = True
+        run.emit(
+            ToolEnded(
+                call=call,
+                result=result or not_executed(call, CANCELLED),
+                cycle=run.cycle,
+                duration=time.perf_counter() - started,
+                output=output.getvalue(),
+            )
+        )
+
+
+async def _wrapped(run: Run, call: ToolCall, context: ToolContext, output: Output) -> ToolResult:
+    async def body(call: ToolCall) -> ToolResult:
+        return await _execute(run, call, context, output)
+
+    step: Callable[[ToolCall], Awaitable[ToolResult]] = body
+    for bound in reversed(run.agent.stack.hooks("wrap_tool_call")):
+        inner = step
+        step = lambda call, bound=bound, inner=inner: call_wrapped(  # type: ignore[misc]  # noqa: E731
+            run, bound, call, context, inner, expect=ToolResult
+        )
+    result = await step(call)
+    # Whatever a wrap hook made of it, the result belongs to this call.
+    if result.tool_call_id != call.id or not result.name:
+        result = result.model_copy(update={"tool_call_id": call.id, "name": result.name or call.name})
+    return result
+
+
+async def _execute(run: Run, call: ToolCall, context: ToolContext, output: Output) -> ToolResult:
+    """Run the tool itself. Whatever goes wrong is an error result that the model sees, never a failed run."""
+    tool = run.agent.all_tools.get(call.name)
+    try:
+        if tool is None:
+            known = run.agent.all_tools
+            raise ToolError(
+                f"There is no tool {call.name!r}{did_you_mean(call.name, known)}. Tools: {', '.join(known) or 'none'}."
+            )
+        if call.invalid_arguments is not None:
+            raise ToolError(
+                f"The arguments of {call.name} were not a JSON object: {call.invalid_arguments[:200]!r}. "
+                "Call it again with valid JSON."
+            )
+        value = await _call_function(run, tool, call, context, output)
+        result = as_result(value, call, context)
+        if result.update is not None:
+            check_scope(result.update.apply(context.state), context.state, run.agent.scope)
+    except ToolError as error:
+        result = _error(call, str(error))
+    except Exception as error:  # noqa: BLE001 - the model is told, whatever it is
+        result = _error(call, f"ERROR: ({type(error).__name__}) {error}")
+    if result.is_interrupt:
+        run.interrupt(result.processed, call.name, call.id)
+        result = result.model_copy(update={"processed": None})
+    if result.display_text is None and tool is not None and tool.display_text:
+        result = result.model_copy(update={"display_text": tool.display_text})
+    return result
+
+
+async def _call_function(run: Run, tool: Tool, call: ToolCall, context: ToolContext, output: Output) -> Any:
+    arguments = tool.validate(call.arguments)
+    if tool.context_parameter is not None:
+        arguments[tool.context_parameter] = context
+    limit = tool.timeout if tool.timeout is not None else run.agent.tool_timeout
+    try:
+        async with asyncio.timeout(limit) as deadline:
+            if tool.is_async:
+                with captured(output):
+                    return await tool.function(**arguments)
+            return await _in_thread(run, tool, call, arguments, output)
+    except TimeoutError:
+        if not deadline.expired():
+            raise  # the tool's own
+        raise ToolError(f"Tool {tool.name} did not answer within {limit:g} s and was given up.") from None
+
+
+async def _in_thread(run: Run, tool: Tool, call: ToolCall, arguments: dict[str, Any], output: Output) -> Any:
+    ended = threading.Event()
+
+    def body() -> Any:
+        with captured(output):
+            return tool.function(**arguments)
+
+    try:
+        return await in_thread(body, name=tool.name, on_end=ended.set)
+    finally:
+        if not ended.is_set():
+            run.emit(ToolAbandoned(call=call, cycle=run.cycle))
+
+
+def _error(call: ToolCall, text: str) -> ToolResult:
+    return ToolResult(text, tool_call_id=call.id, name=call.name, is_error=True)
+
+
+def _fold(run: Run, results: list[ToolResult | None], snapshot: State) -> None:
+    """Merge the updates of a batch in call order; messages wait until the tool message stands before them."""
+    state = run.state
+    written: set[str] = set()
+    conflicts: list[str] = []
+    for result in results:
+        update: StateUpdate | None = result.update if result is not None else None
+        if update is None:
+            continue
+        keys = {*update.metadata, *update.delete_metadata}
+        conflicts += sorted(keys & written)
+        written |= keys
+        state = update.model_copy(update={"messages": ()}).apply(state)
+    if state is not run.state:
+        run.state = state
+        run.emit(StateUpdated(cycle=run.cycle, before=snapshot, after=state, conflicts=tuple(conflicts)))

@@ -1,0 +1,89 @@
+"""What a tool returned, as the result the model sees."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pydantic_core
+from pydantic import BaseModel
+
+from sagents_nb.errors import ToolError
+from sagents_nb.interrupts import Interrupt
+from sagents_nb.messages import File, Image, Text, Thinking, ToolCall, ToolResult
+from sagents_nb.state import State, StateUpdate
+from sagents_nb.tools import ToolContext
+
+NO_OUTPUT = "(no output)"
+"""What the model is told when a tool returned nothing: providers take no empty result."""
+
+_PARTS = (Text, Thinking, Image, File)
+
+
+def as_result(value: Any, call: ToolCall, context: ToolContext) -> ToolResult:
+    """Bring a tool's return value into the one form.
+
+    Args:
+        value: a str; None; a list of content parts; a `ToolResult`; ``(content, State | StateUpdate)``;
+            ``(content, value)``; an `Interrupt` or `Halt`; a State or StateUpdate alone; any other JSON value,
+            dataclass or pydantic model.
+        call: the call it answers.
+        context: what the tool was given.
+
+    Returns:
+        A result with id and name; `update` is a `StateUpdate` or None. Of an interrupt, `processed` is it.
+
+    Raises:
+        ToolError: the value has no JSON form.
+        ValueError: a returned State was not made from ``context.state``.
+    """
+    identity = {"tool_call_id": call.id, "name": call.name}
+    match value:
+        case Interrupt():
+            # A placeholder: the run stops, and a person's answer takes its place.
+            return ToolResult(value.message or value.kind, is_interrupt=True, processed=value, **identity)
+        case ToolResult():
+            return value.model_copy(
+                update={
+                    **identity,
+                    "content": value.content or (Text(NO_OUTPUT),),
+                    "update": _as_update(value.update, context),
+                }
+            )
+        case State() | StateUpdate():
+            return ToolResult(NO_OUTPUT, update=_as_update(value, context), **identity)
+        case (content, State() | StateUpdate() as update):
+            inner = as_result(content, call, context)
+            return inner.model_copy(update={"update": _as_update(update, context)})
+        case tuple() if len(value) == 2:
+            return as_result(value[0], call, context).model_copy(update={"processed": value[1]})
+    content, processed = _content(value, call)
+    return ToolResult(content, processed=processed, **identity)
+
+
+def _as_update(update: Any, context: ToolContext) -> StateUpdate | None:
+    if update is None or isinstance(update, StateUpdate):
+        return update
+    if isinstance(update, State):
+        return StateUpdate.between(context.state, update)
+    raise ValueError(f"the update is a {type(update).__name__}; it is a StateUpdate(metadata={{…}}, …) or a State")
+
+
+def _content(value: Any, call: ToolCall) -> tuple[Any, Any]:
+    """Content for the model, and the value for the program."""
+    if value is None:
+        return NO_OUTPUT, None
+    if isinstance(value, str):
+        return (value if value.strip() else NO_OUTPUT), None
+    if isinstance(value, _PARTS):
+        return (value,), None
+    if isinstance(value, (list, tuple)) and value and all(isinstance(item, _PARTS) for item in value):
+        return tuple(value), None
+    try:
+        if isinstance(value, BaseModel):
+            return value.model_dump_json(), value
+        return pydantic_core.to_json(value).decode(), value
+    except (pydantic_core.PydanticSerializationError, ValueError) as error:
+        raise ToolError(
+            f"Tool {call.name} returned a {type(value).__name__}, which has no JSON form; "
+            "it should return a str, a JSON value, a dataclass or a pydantic model."
+        ) from error

@@ -1,0 +1,162 @@
+"""JSON values that cannot be changed in place.
+
+A frozen pydantic model protects its attributes, not what they refer to: a dict inside it can still be changed,
+and with it every earlier State that shares it. `freeze` turns a JSON value into one that refuses.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Annotated, Any, NoReturn, TypeAlias
+
+from pydantic import PlainValidator, WithJsonSchema
+
+_HOW = "make a changed copy instead: {**value, 'key': …} or [*value, …]"
+
+
+class FrozenDict(dict[str, Any]):
+    """A dict that refuses changes; equal to a plain dict with the same items.
+
+    Attributes:
+        hint: the call to use instead, part of the error's text.
+    """
+
+    __slots__ = ("hint",)
+
+    hint: str
+
+    def __init__(self, items: Any = (), *, hint: str = _HOW) -> None:
+        super().__init__(items)
+        self.hint = hint
+
+    def _refuse(self, *_args: object, **_kwargs: object) -> NoReturn:
+        raise TypeError(f"this mapping belongs to an immutable value: {self.hint}")
+
+    __setitem__ = __delitem__ = update = pop = popitem = clear = setdefault = _refuse  # type: ignore[assignment]
+    __ior__ = _refuse  # type: ignore[assignment]
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return (type(self), (dict(self),), (None, {"hint": self.hint}))
+
+    def __copy__(self) -> FrozenDict:
+        return self
+
+    def __deepcopy__(self, _memo: object) -> FrozenDict:
+        return self
+
+
+class FrozenList(list[Any]):
+    """A list that refuses changes; equal to a plain list with the same items.
+
+    Attributes:
+        hint: the call to use instead, part of the error's text.
+    """
+
+    __slots__ = ("hint",)
+
+    hint: str
+
+    def __init__(self, items: Any = (), *, hint: str = _HOW) -> None:
+        super().__init__(items)
+        self.hint = hint
+
+    def _refuse(self, *_args: object, **_kwargs: object) -> NoReturn:
+        raise TypeError(f"this list belongs to an immutable value: {self.hint}")
+
+    __setitem__ = __delitem__ = append = extend = insert = pop = remove = clear = _refuse  # type: ignore[assignment]
+    sort = reverse = __iadd__ = __imul__ = _refuse  # type: ignore[assignment]
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return (type(self), (list(self),), (None, {"hint": self.hint}))
+
+    def __copy__(self) -> FrozenList:
+        return self
+
+    def __deepcopy__(self, _memo: object) -> FrozenList:
+        return self
+
+
+def clean_text(text: str) -> str:
+    """Replace lone surrogates (the halves of a character that a truncated stream leaves) by U+FFFD.
+
+    Neither UTF-8, JSON over the wire nor DuckDB can hold them, so they must not get into a value.
+    """
+    if text.isascii():
+        return text
+    return text.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
+
+
+def freeze(value: Any, *, path: str = "value", hint: str = _HOW) -> Any:
+    """Turn a JSON value into an equal one that cannot be changed.
+
+    Args:
+        value: ``None``, bool, int, finite float, str, or lists, tuples and dicts of these with str keys.
+        path: how to name the value in an error.
+        hint: what somebody who tries to change it should do instead.
+
+    Returns:
+        The value itself if it is a scalar or frozen already, else a `FrozenDict` or `FrozenList`.
+
+    Raises:
+        ValueError: something in it is not JSON; the text names its place and its type.
+    """
+    kind = type(value)
+    if kind is str:
+        return clean_text(value)
+    if value is None or kind is bool or kind is int:
+        return value
+    if kind is float:
+        if math.isfinite(value):
+            return value
+        raise ValueError(f"{path} is {value!r}, which JSON cannot hold; store None or a string instead")
+    if kind is FrozenDict or kind is FrozenList:
+        return value
+    if isinstance(value, dict):
+        for key in value:
+            if type(key) is not str:
+                raise ValueError(
+                    f"{path} has the key {key!r} ({type(key).__name__}); keys are strings: {str(key)!r}"
+                )
+        items = {
+            clean_text(key): freeze(item, path=f"{path}[{key!r}]", hint=hint) for key, item in value.items()
+        }
+        return FrozenDict(items, hint=hint)
+    if isinstance(value, (list, tuple)):
+        return FrozenList(
+            [freeze(item, path=f"{path}[{i}]", hint=hint) for i, item in enumerate(value)], hint=hint
+        )
+    if isinstance(value, str):  # a str subclass such as a StrEnum member
+        return clean_text(str.__str__(value))
+    raise ValueError(
+        f"{path} is a {kind.__name__}, which is not JSON (None, bool, int, float, str, lists and dicts of these); "
+        "convert it first, or keep it in run.local"
+    )
+
+
+def thaw(value: Any) -> Any:
+    """Plain, changeable copy of a frozen JSON value."""
+    if isinstance(value, dict):
+        return {key: thaw(item) for key, item in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [thaw(item) for item in value]
+    return value
+
+
+def frozen_object(value: Any, *, path: str, hint: str) -> FrozenDict:
+    """`freeze` for a value that must be a JSON object.
+
+    Raises:
+        ValueError: it is not a dict, or something in it is not JSON.
+    """
+    if not isinstance(value, dict):
+        raise ValueError(f"{path} is a {type(value).__name__}; it is a dict with string keys")
+    frozen: FrozenDict = freeze(value, path=path, hint=hint)
+    return frozen
+
+
+def _any_object(value: Any) -> FrozenDict:
+    return frozen_object(value, path="data", hint=_HOW)
+
+
+JsonObject: TypeAlias = Annotated[dict[str, Any], PlainValidator(_any_object), WithJsonSchema({"type": "object"})]
+"""Field type: a JSON object, frozen when it is validated."""

@@ -1,0 +1,251 @@
+"""What people, models and tools say to each other: immutable, JSON through and through."""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Iterable, Mapping
+from typing import Annotated, Any, Literal, TypeAlias
+
+from pydantic import (
+    BeforeValidator,
+    Field,
+    PlainValidator,
+    SerializerFunctionWrapHandler,
+    TypeAdapter,
+    model_serializer,
+)
+
+from sagents_nb.frozen import JsonObject, clean_text, frozen_object, thaw
+from sagents_nb.value import Value
+
+Role: TypeAlias = Literal["user", "assistant", "tool", "system"]
+MessageStatus: TypeAlias = Literal["complete", "length", "cancelled", "refused", "stream_error"]
+
+
+CleanText: TypeAlias = Annotated[str, BeforeValidator(lambda text: clean_text(text) if isinstance(text, str) else text)]
+
+
+class _Tagged(Value):
+    """A content part: its JSON form always names its type, also where other defaults are left out."""
+
+    type: str
+
+    @model_serializer(mode="wrap")
+    def _name_type(self, dump: SerializerFunctionWrapHandler) -> dict[str, Any]:
+        return {"type": self.type, **dump(self)}
+
+
+class Text(_Tagged):
+    """A piece of text."""
+
+    type: Literal["text"] = "text"
+    text: CleanText
+
+    def __init__(self, text: str, **data: Any) -> None:
+        super().__init__(text=text, **data)
+
+
+class Thinking(_Tagged):
+    """What the model thought before it spoke.
+
+    Attributes:
+        text: the thought, empty in the redacted form.
+        signature: the provider's seal; without it the thought is not sent back.
+        redacted: the provider's encrypted form, sent back as it came.
+    """
+
+    type: Literal["thinking"] = "thinking"
+    text: CleanText = ""
+    signature: str | None = None
+    redacted: str | None = None
+
+
+class Image(_Tagged):
+    """An image, either by `url` or as base64 `data` with its `media_type`."""
+
+    type: Literal["image"] = "image"
+    url: str | None = None
+    data: str | None = Field(default=None, repr=False)
+    media_type: str | None = None
+
+
+class File(_Tagged):
+    """A document, either by `url` or as base64 `data` with its `media_type`."""
+
+    type: Literal["file"] = "file"
+    name: str = ""
+    url: str | None = None
+    data: str | None = Field(default=None, repr=False)
+    media_type: str | None = None
+
+
+Part: TypeAlias = Annotated[Text | Thinking | Image | File, Field(discriminator="type")]
+Content: TypeAlias = "str | Text | Thinking | Image | File | Iterable[str | Text | Thinking | Image | File]"
+
+
+def _as_parts(content: object) -> object:
+    if content is None:
+        return ()
+    if isinstance(content, str):
+        return (Text(content),) if content else ()
+    if isinstance(content, Value):
+        return (content,)
+    if isinstance(content, (list, tuple)):
+        return tuple(Text(item) if isinstance(item, str) else item for item in content)
+    return content
+
+
+Parts: TypeAlias = Annotated[tuple[Part, ...], BeforeValidator(_as_parts)]
+
+
+def text_of(parts: Iterable[Any]) -> str:
+    """The joined text of the `Text` parts, a blank line between two."""
+    return "\n\n".join(part.text for part in parts if isinstance(part, Text))
+
+
+class Usage(Value):
+    """Tokens spent; adds up with ``+``."""
+
+    input_tokens: int = 0
+    output_tokens: int = 0
+    cache_read_tokens: int = 0
+    cache_write_tokens: int = 0
+
+    def __add__(self, other: Usage) -> Usage:
+        return Usage(
+            input_tokens=self.input_tokens + other.input_tokens,
+            output_tokens=self.output_tokens + other.output_tokens,
+            cache_read_tokens=self.cache_read_tokens + other.cache_read_tokens,
+            cache_write_tokens=self.cache_write_tokens + other.cache_write_tokens,
+        )
+
+    @property
+    def total_tokens(self) -> int:
+        """Input and output together; cache tokens are part of neither."""
+        return self.input_tokens + self.output_tokens
+
+
+def _arguments(value: Any) -> Any:
+    return frozen_object(
+        value, path="arguments", hint="call.replace(arguments={**call.arguments, 'name': …}) gives a changed copy"
+    )
+
+
+class ToolCall(Value):
+    """The model's wish to run a tool.
+
+    Attributes:
+        name: which tool.
+        arguments: with what.
+        id: ties the result to the call. Made up when not given.
+        invalid_arguments: the model's own text when it was not a JSON object; the tool then does not run and the
+            model is told.
+    """
+
+    name: str
+    arguments: Annotated[dict[str, Any], PlainValidator(_arguments)] = Field(default_factory=dict)
+    id: str = Field(default_factory=lambda: f"call_{uuid.uuid4().hex[:12]}")
+    invalid_arguments: str | None = None
+
+    def __init__(self, name: str, arguments: Mapping[str, Any] | None = None, **data: Any) -> None:
+        super().__init__(name=name, arguments=arguments or {}, **data)
+
+
+class ToolResult(Value):
+    """What a tool answered.
+
+    A tool may return one itself; `tool_call_id` and `name` are filled in then.
+
+    Attributes:
+        content: what the model sees.
+        is_error: whether the call failed; the model sees that too.
+        is_interrupt: whether this only holds the place of an answer that a person still has to give.
+        processed: the value for the program (any Python object); never sent to the model and never saved.
+        update: what the call changes in the State; never saved.
+        display_text: a short label for people.
+    """
+
+    tool_call_id: str = ""
+    name: str = ""
+    content: Parts = ()
+    is_error: bool = False
+    is_interrupt: bool = False
+    processed: Any = Field(default=None, exclude=True, repr=False)
+    update: Any = Field(default=None, exclude=True, repr=False)
+    display_text: str | None = None
+
+    def __init__(self, content: Content | None = (), **data: Any) -> None:
+        super().__init__(content=content, **data)
+
+    @property
+    def text(self) -> str:
+        """The joined text of the content."""
+        return text_of(self.content)
+
+
+def _metadata(value: Any) -> Any:
+    return frozen_object(
+        value,
+        path="metadata",
+        hint="message.replace(metadata={**message.metadata, 'key': …}) gives a changed copy",
+    )
+
+
+class Message(Value):
+    """One message of a conversation.
+
+    Attributes:
+        role: ``"user"``, ``"assistant"``, ``"tool"`` or ``"system"``.
+        content: parts; a str becomes one `Text`.
+        tool_calls: of an assistant message.
+        tool_results: of a tool message, in the order of the calls.
+        status: how the message ended. Tool calls of a message that is not ``"complete"`` are never run.
+        usage: tokens the provider counted for it.
+        metadata: JSON, local, never sent to the model.
+    """
+
+    role: Role
+    content: Parts = ()
+    tool_calls: tuple[ToolCall, ...] = ()
+    tool_results: tuple[ToolResult, ...] = ()
+    status: MessageStatus = "complete"
+    usage: Usage | None = None
+    metadata: Annotated[dict[str, Any], PlainValidator(_metadata)] = Field(default_factory=lambda: _metadata({}))
+
+    def __init__(self, role: Role, content: Content | None = (), **data: Any) -> None:
+        super().__init__(role=role, content=content, **data)
+
+    @property
+    def text(self) -> str:
+        """The joined text of the content."""
+        return text_of(self.content)
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether there is nothing in it: no content, no calls, no results."""
+        return not (self.content or self.tool_calls or self.tool_results)
+
+
+PART: TypeAdapter[Any] = TypeAdapter(Part)
+"""Reads one content part from its JSON form."""
+
+__all__ = [
+    "PART",
+    "Content",
+    "File",
+    "Image",
+    "JsonObject",
+    "Message",
+    "MessageStatus",
+    "Part",
+    "Parts",
+    "Role",
+    "Text",
+    "Thinking",
+    "ToolCall",
+    "ToolResult",
+    "Usage",
+    "Value",
+    "text_of",
+    "thaw",
+]

@@ -1,0 +1,145 @@
+"""The runtime: one background thread with an event loop, in which agents live.
+
+A busy cell, a blocking ``time.sleep`` or a debugger in the main thread do not stop them: a 20 ms ticker on the kernel's
+own loop got 1 tick during a ``time.sleep(2)``, one on such a thread 98 of 100.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import atexit
+import concurrent.futures
+import os
+import threading
+from collections.abc import Awaitable, Callable, Coroutine
+from typing import Any, TypeVar
+
+from sagents_nb.errors import ExecutionCancelled, RunCancelled, SessionError
+
+T = TypeVar("T")
+
+CANCEL_TIMEOUT = 10.0
+"""Seconds a cancelled run gets to come to an end before the one who interrupted it gets the cell back."""
+
+
+class Runtime:
+    """An event loop in a daemon thread; where threads cannot start (Pyodide), the running loop serves instead.
+
+    Attributes:
+        loop: the event loop. Touch it from other threads by `call` and `submit` only.
+        in_thread: whether it has a thread of its own.
+    """
+
+    def __init__(self) -> None:
+        self.pid = os.getpid()
+        self.in_thread = True
+        self.loop = asyncio.new_event_loop()
+        self._thread = threading.Thread(target=self._serve, name="sagents-runtime", daemon=True)
+        try:
+            self._thread.start()
+        except RuntimeError:
+            self.loop.close()
+            self.in_thread = False
+            self.loop = asyncio.get_running_loop()
+
+    def _serve(self) -> None:
+        asyncio.set_event_loop(self.loop)
+        try:
+            self.loop.run_forever()
+        finally:
+            tasks = asyncio.all_tasks(self.loop)
+            for task in tasks:
+                task.cancel()
+            self.loop.run_until_complete(asyncio.gather(*tasks, return_exceptions=True))
+            self.loop.run_until_complete(self.loop.shutdown_asyncgens())
+            self.loop.close()
+
+    @property
+    def alive(self) -> bool:
+        """Whether it can be used: not closed, and not inherited by a forked process."""
+        return self.pid == os.getpid() and not self.loop.is_closed() and (not self.in_thread or self._thread.is_alive())
+
+    def call(self, function: Callable[..., object], *arguments: Any) -> None:
+        """Have a function called soon on the loop's thread; from any thread, without waiting."""
+        self.loop.call_soon_threadsafe(function, *arguments)
+
+    def submit(self, job: Coroutine[Any, Any, T]) -> concurrent.futures.Future[T]:
+        """Start a coroutine on the loop; from any thread."""
+        return asyncio.run_coroutine_threadsafe(job, self.loop)
+
+    def refuse_here(self, what: str, instead: str) -> None:
+        """Raise when called on the loop's own thread, where waiting would wait for itself.
+
+        Args:
+            what: the synchronous call, for the error.
+            instead: what to type.
+
+        Raises:
+            SessionError: this is that thread.
+        """
+        here = threading.current_thread() is self._thread if self.in_thread else True
+        if here:
+            raise SessionError(f"{what} waits, which cannot be done on the thread where agents run; use {instead}")
+
+    def run_blocking(self, job: Awaitable[T]) -> T:
+        """Run a coroutine on the loop and wait for it, in a way that Ctrl-C ends.
+
+        Raises:
+            RunCancelled: interrupted; the State so far is in it, where the job was a run.
+        """
+        if not asyncio.iscoroutine(job):
+            raise TypeError(f"run_blocking takes a coroutine, got {job!r}")
+        try:
+            self.refuse_here("agent.run", "`await agent.execute(…)`")
+        except SessionError:
+            job.close()
+            raise
+        # The task is held directly: cancelling the concurrent future would drop what the task raises, the State with it.
+        done: concurrent.futures.Future[T] = concurrent.futures.Future()
+        started: concurrent.futures.Future[asyncio.Task[T]] = concurrent.futures.Future()
+
+        def start() -> None:
+            task = self.loop.create_task(job)
+            task.add_done_callback(lambda task: _settle(task, done))
+            started.set_result(task)
+
+        self.call(start)
+        try:
+            return done.result()
+        except KeyboardInterrupt:
+            task = started.result()
+            self.call(task.cancel)
+            try:
+                done.result(timeout=CANCEL_TIMEOUT)
+            except ExecutionCancelled as cancelled:
+                raise RunCancelled(cancelled.state) from None
+            except (asyncio.CancelledError, concurrent.futures.CancelledError, TimeoutError):
+                pass
+            raise
+
+    def close(self) -> None:
+        """Cancel what runs and end the thread."""
+        if self.alive and self.in_thread:
+            self.loop.call_soon_threadsafe(self.loop.stop)
+            self._thread.join(timeout=2)
+
+
+def _settle(task: asyncio.Task[T], done: concurrent.futures.Future[T]) -> None:
+    try:
+        done.set_result(task.result())
+    except BaseException as error:  # noqa: BLE001 - handed to whoever waits, a cancellation included
+        done.set_exception(error)
+
+
+_lock = threading.Lock()
+_runtime: Runtime | None = None
+
+
+def runtime() -> Runtime:
+    """The runtime of this process; made when it is first needed, made again after a fork."""
+    global _runtime
+    with _lock:
+        if _runtime is None or not _runtime.alive:
+            _runtime = Runtime()
+            atexit.register(_runtime.close)
+        return _runtime

@@ -1,0 +1,38 @@
+"""Base of the immutable values."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, ClassVar, Self
+
+from pydantic import BaseModel, ConfigDict
+
+
+class Value(BaseModel):
+    """Base of the immutable values: unknown keywords are errors, attributes cannot be set."""
+
+    model_config: ClassVar[ConfigDict] = ConfigDict(frozen=True, extra="forbid", validate_default=False)
+
+    def replace(self, **changes: Any) -> Self:
+        """A copy with some fields changed, checked like a new one.
+
+        Args:
+            **changes: new values by field name.
+
+        Raises:
+            pydantic.ValidationError: a field is unknown or a value does not fit.
+        """
+        return self.__class__.model_validate({**self.__dict__, **changes})
+
+    def to_json(self) -> dict[str, Any]:
+        """Plain JSON form: dicts, lists, strings, numbers; `from_json` is its inverse."""
+        return self.model_dump(mode="json", exclude_defaults=True)
+
+    @classmethod
+    def from_json(cls, data: Mapping[str, Any] | str) -> Self:
+        """Read what `to_json` gave, as a dict or as JSON text.
+
+        Raises:
+            pydantic.ValidationError: it is not that.
+        """
+        return cls.model_validate_json(data) if isinstance(data, str) else cls.model_validate(data)
