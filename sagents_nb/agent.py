@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import threading
 import uuid
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Mapping, Sequence
+from functools import cached_property
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
@@ -62,10 +63,6 @@ class Agent(Configured):
     max_runs: int | None = Field(default=None, ge=1)
     tool_timeout: float | None = Field(default=None, gt=0)
 
-    _stack: Stack = PrivateAttr()
-    _tools: Mapping[str, Tool] = PrivateAttr()
-    _system_prompt: str = PrivateAttr()
-    _callbacks: tuple[Callbacks, ...] = PrivateAttr()
     _locals: dict[str, dict[str, dict[str, Any]]] = PrivateAttr(default_factory=dict)
     _lock: Any = PrivateAttr(default_factory=threading.Lock)
 
@@ -106,49 +103,49 @@ class Agent(Configured):
 
     def model_post_init(self, _context: Any) -> None:
         """Assemble what the middlewares contribute, once, and check that it fits together."""
-        self._stack = Stack(self.middleware)
-        tools: dict[str, Tool] = {}
-        for tool in (*self.tools, *self._stack.tools):
-            if tool.name in tools:
-                raise ConfigurationError(
-                    f"two tools are named {tool.name!r}; rename one with @tool(name='…') "
-                    "or leave out the middleware that brings the other"
-                )
-            tools[tool.name] = tool
-        self._tools = MappingProxyType(tools)
-        self._system_prompt = self._stack.prompt(self.base_system_prompt)
-        check_callbacks(self.callbacks, "Agent(callbacks=…)")
-        maps: list[Callbacks] = [self.callbacks]
-        for bound in self._stack.hooks("callbacks"):
-            found = bound.function()
-            check_callbacks(found, f"{bound.middleware}.callbacks()")
-            maps.append(found)
-        self._callbacks = tuple(maps)
+        for assembled in (self.stack, self.all_tools, self.system_prompt, self.all_callbacks):
+            del assembled
 
     __hash__ = object.__hash__
 
     def __eq__(self, other: object) -> bool:
         return self is other
 
-    @property
+    # Cached, not private attributes: pydantic looks those up by a slow path, and the loop reads these all the time.
+
+    @cached_property
     def stack(self) -> Stack:
         """The middlewares in their order, and what each contributes."""
-        return self._stack
+        return Stack(self.middleware)
 
-    @property
+    @cached_property
     def all_tools(self) -> Mapping[str, Tool]:
         """Its own tools and those of its middlewares, by name."""
-        return self._tools
+        tools: dict[str, Tool] = {}
+        for tool in (*self.tools, *self.stack.tools):
+            if tool.name in tools:
+                raise ConfigurationError(
+                    f"two tools are named {tool.name!r}; rename one with @tool(name='…') "
+                    "or leave out the middleware that brings the other"
+                )
+            tools[tool.name] = tool
+        return MappingProxyType(tools)
 
-    @property
+    @cached_property
     def system_prompt(self) -> str:
         """The system prompt as the model gets it, assembled once so that providers can cache it."""
-        return self._system_prompt
+        return self.stack.prompt(self.base_system_prompt)
 
-    @property
+    @cached_property
     def all_callbacks(self) -> tuple[Callbacks, ...]:
         """Its own handlers, then those of its middlewares in stack order."""
-        return self._callbacks
+        check_callbacks(self.callbacks, "Agent(callbacks=…)")
+        maps: list[Callbacks] = [self.callbacks]
+        for bound in self.stack.hooks("callbacks"):
+            found = bound.function()
+            check_callbacks(found, f"{bound.middleware}.callbacks()")
+            maps.append(found)
+        return tuple(maps)
 
     def replace(self, **changes: Any) -> Agent:
         """A new Agent with some options changed, checked like any other.
@@ -275,7 +272,7 @@ class Agent(Configured):
 
     def explain(self) -> str:
         """The loop in words, and who runs where."""
-        stack = self._stack
+        stack = self.stack
 
         def who(hook: str) -> str:
             return " → ".join(stack.order(hook)) or "nobody"
@@ -287,14 +284,14 @@ class Agent(Configured):
                 lines.append(f"  │     {hook}: {who(hook)}")
         lines.append(f"  └─ {(needs_model.__doc__ or '').strip().rstrip('.')}")
         lines.append(f"after_agent ↑ (once per leg, whatever the way out): {who('after_agent')}")
-        lines.append(f"limits: {self.max_runs or DEFAULT_MAX_RUNS} model calls; tools: {', '.join(self._tools) or 'none'}")
+        lines.append(f"limits: {self.max_runs or DEFAULT_MAX_RUNS} model calls; tools: {', '.join(self.all_tools) or 'none'}")
         return "\n".join(lines)
 
     def __repr__(self) -> str:
         # No values of scope and tool_context: a repr ends up in outputs and logs.
         return (
             f"Agent({self.name or self.agent_id!r}, model={self.model!r}, "
-            f"middleware=[{', '.join(self._stack.names)}], tools=[{', '.join(self._tools)}])"
+            f"middleware=[{', '.join(self.stack.names)}], tools=[{', '.join(self.all_tools)}])"
         )
 
     __str__ = __repr__

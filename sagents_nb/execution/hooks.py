@@ -94,6 +94,8 @@ async def _invoke(run: Run, bound: BoundHook, *arguments: Any) -> Any:
                 "hooks in a thread",
             )
         )
+    if result is None or isinstance(result, State):  # nearly always; asking inspect is slower than both
+        return result
     return await result if inspect.isawaitable(result) else result
 
 

@@ -7,8 +7,6 @@ import time
 from collections.abc import Awaitable, Callable
 from functools import partial
 
-import tenacity
-
 from sagents_nb.deltas import MessageBuilder
 from sagents_nb.errors import ModelError
 from sagents_nb.events import MessageAdded, ModelDelta, ModelEnded, ModelFailed, ModelStarted
@@ -23,8 +21,6 @@ ATTEMPTS = 3
 
 MAX_WAIT = 30.0
 """Seconds that are waited at most between two tries, whatever the provider asks for."""
-
-_backoff = tenacity.wait_random_exponential(multiplier=0.5, max=MAX_WAIT)
 
 
 async def ask_model(run: Run) -> None:
@@ -62,8 +58,24 @@ async def _send(run: Run, request: ModelRequest) -> Message:
     messages, _ = repair_history(request.messages)
     request = request.replace(messages=messages, model=request.model or run.agent.model)
 
-    def announce(attempt: tenacity.RetryCallState) -> None:
-        _failed(run, request, _error_of(attempt), attempt.attempt_number, attempt.upcoming_sleep)
+    try:
+        return await _stream(run, request, attempt=1)
+    except ModelError as error:
+        return await _try_again(run, request, error)
+
+
+async def _try_again(run: Run, request: ModelRequest, first: ModelError) -> Message:
+    import tenacity  # takes 30 ms, and is not needed when all goes well
+
+    backoff = tenacity.wait_random_exponential(multiplier=0.5, max=MAX_WAIT)
+
+    def error_of(state: tenacity.RetryCallState) -> ModelError:
+        error = state.outcome.exception() if state.outcome else None
+        return error if isinstance(error, ModelError) else first
+
+    def wait(state: tenacity.RetryCallState) -> float:
+        asked = error_of(state).retry_after
+        return backoff(state) if asked is None else min(asked, MAX_WAIT)
 
     tries = tenacity.AsyncRetrying(
         stop=tenacity.stop_after_attempt(ATTEMPTS),
@@ -71,32 +83,24 @@ async def _send(run: Run, request: ModelRequest) -> Message:
         retry=tenacity.retry_if_exception(
             lambda error: isinstance(error, ModelError) and error.retryable and run.partial is None
         ),
-        wait=_wait,
-        before_sleep=announce,
+        wait=wait,
+        before_sleep=lambda state: _failed(
+            run, request, error_of(state), state.attempt_number, state.upcoming_sleep
+        ),
         reraise=True,
     )
-    attempt = 0
+    attempt = 1
     try:
         async for each in tries:
             with each:
                 attempt = each.retry_state.attempt_number
+                if attempt == 1:
+                    raise first  # it happened already; from here on tenacity decides
                 return await _stream(run, request, attempt)
     except ModelError as error:
         _failed(run, request, error, attempt, None)
         raise
-    raise AssertionError("tenacity either returned a message or raised")
-
-
-def _wait(attempt: tenacity.RetryCallState) -> float:
-    asked = _error_of(attempt).retry_after
-    return _backoff(attempt) if asked is None else min(asked, MAX_WAIT)
-
-
-def _error_of(attempt: tenacity.RetryCallState) -> ModelError:
-    error = attempt.outcome.exception() if attempt.outcome else None
-    if not isinstance(error, ModelError):
-        raise TypeError(f"only a ModelError is tried again, not {error!r}")
-    return error
+    raise first
 
 
 def _failed(run: Run, request: ModelRequest, error: ModelError, attempt: int, retry_in: float | None) -> None:

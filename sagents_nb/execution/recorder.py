@@ -34,12 +34,17 @@ class Recorder:
 
     def record(self, event: Event) -> None:
         """Number an event, keep it, tell the listeners."""
-        with self.lock:
-            self.last_seq += 1
-            event.seq = self.last_seq
-            if type(event) is not ModelDelta:
-                self.events.append(event)
-            if self._fold is not None:
+        if self._fold is None:  # a run that nobody watches from another thread
+            self._keep(event)
+        else:
+            with self.lock:
+                self._keep(event)
                 self._fold(event)
         for listener in self.listeners:
             listener(event)
+
+    def _keep(self, event: Event) -> None:
+        self.last_seq += 1
+        event.seq = self.last_seq
+        if type(event) is not ModelDelta:
+            self.events.append(event)

@@ -1,0 +1,1 @@
+"""Things tests lean on that are not tests themselves."""
