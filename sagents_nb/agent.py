@@ -242,9 +242,7 @@ class Agent(Configured):
         job: Awaitable[RunResult] = self.execute(state, callbacks=callbacks, max_runs=max_runs)
         return _late.run_blocking(job)
 
-    def session(
-        self, *, store: Any = None, conversation_id: str | None = None, title: str | None = None
-    ) -> Session:
+    def session(self, *, store: Any = None, conversation_id: str | None = None, title: str | None = None) -> Session:
         """A conversation with this agent that goes on in the background.
 
         Args:
@@ -256,7 +254,8 @@ class Agent(Configured):
         Returns:
             A handle to send, wait, watch and stop.
         """
-        return _late.start_session(self, store=store, conversation_id=conversation_id, title=title)
+        session: Session = _late.start_session(self, store=store, conversation_id=conversation_id, title=title)
+        return session
 
     def locals_of(self, conversation_id: str | None) -> dict[str, dict[str, Any]]:
         """``run.local`` of every middleware in a conversation; without an id nothing outlives the run."""
@@ -280,11 +279,12 @@ class Agent(Configured):
         lines = [f"before_agent ↓ (once per leg): {who('before_agent')}"]
         for number, step in enumerate(CYCLE):
             lines.append(f"  {'┌─' if number == 0 else '│ '} {(step.__doc__ or '').strip().rstrip('.')}")
-            for hook in _HOOKS_OF_STEP.get(step.__name__, ()):
-                lines.append(f"  │     {hook}: {who(hook)}")
+            lines += [f"  │     {hook}: {who(hook)}" for hook in _HOOKS_OF_STEP.get(step.__name__, ())]
         lines.append(f"  └─ {(needs_model.__doc__ or '').strip().rstrip('.')}")
         lines.append(f"after_agent ↑ (once per leg, whatever the way out): {who('after_agent')}")
-        lines.append(f"limits: {self.max_runs or DEFAULT_MAX_RUNS} model calls; tools: {', '.join(self.all_tools) or 'none'}")
+        lines.append(
+            f"limits: {self.max_runs or DEFAULT_MAX_RUNS} model calls; tools: {', '.join(self.all_tools) or 'none'}"
+        )
         return "\n".join(lines)
 
     def __repr__(self) -> str:

@@ -32,8 +32,8 @@ class FrozenDict(dict[str, Any]):
     def _refuse(self, *_args: object, **_kwargs: object) -> NoReturn:
         raise TypeError(f"this mapping belongs to an immutable value: {self.hint}")
 
-    __setitem__ = __delitem__ = update = pop = popitem = clear = setdefault = _refuse  # type: ignore[assignment]
-    __ior__ = _refuse  # type: ignore[assignment]
+    __setitem__ = __delitem__ = update = pop = popitem = clear = setdefault = _refuse
+    __ior__ = _refuse
 
     def __reduce__(self) -> tuple[Any, ...]:
         return (type(self), (dict(self),), (None, {"hint": self.hint}))
@@ -63,8 +63,8 @@ class FrozenList(list[Any]):
     def _refuse(self, *_args: object, **_kwargs: object) -> NoReturn:
         raise TypeError(f"this list belongs to an immutable value: {self.hint}")
 
-    __setitem__ = __delitem__ = append = extend = insert = pop = remove = clear = _refuse  # type: ignore[assignment]
-    sort = reverse = __iadd__ = __imul__ = _refuse  # type: ignore[assignment]
+    __setitem__ = __delitem__ = append = extend = insert = pop = remove = clear = _refuse
+    sort = reverse = __iadd__ = __imul__ = _refuse
 
     def __reduce__(self) -> tuple[Any, ...]:
         return (type(self), (list(self),), (None, {"hint": self.hint}))
@@ -114,17 +114,11 @@ def freeze(value: Any, *, path: str = "value", hint: str = _HOW) -> Any:
     if isinstance(value, dict):
         for key in value:
             if type(key) is not str:
-                raise ValueError(
-                    f"{path} has the key {key!r} ({type(key).__name__}); keys are strings: {str(key)!r}"
-                )
-        items = {
-            clean_text(key): freeze(item, path=f"{path}[{key!r}]", hint=hint) for key, item in value.items()
-        }
+                raise ValueError(f"{path} has the key {key!r} ({type(key).__name__}); keys are strings: {str(key)!r}")
+        items = {clean_text(key): freeze(item, path=f"{path}[{key!r}]", hint=hint) for key, item in value.items()}
         return FrozenDict(items, hint=hint)
     if isinstance(value, (list, tuple)):
-        return FrozenList(
-            [freeze(item, path=f"{path}[{i}]", hint=hint) for i, item in enumerate(value)], hint=hint
-        )
+        return FrozenList([freeze(item, path=f"{path}[{i}]", hint=hint) for i, item in enumerate(value)], hint=hint)
     if isinstance(value, str):  # a str subclass such as a StrEnum member
         return clean_text(str.__str__(value))
     raise ValueError(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import uuid
 from collections.abc import Iterable, Mapping
-from typing import Annotated, Any, Literal, TypeAlias
+from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeAlias
 
 from pydantic import (
     BeforeValidator,
@@ -29,6 +29,10 @@ class _Tagged(Value):
     """A content part: its JSON form always names its type, also where other defaults are left out."""
 
     type: str
+
+    if TYPE_CHECKING:  # each part has a signature of its own
+
+        def __init__(self, **data: Any) -> None: ...
 
     @model_serializer(mode="wrap")
     def _name_type(self, dump: SerializerFunctionWrapHandler) -> dict[str, Any]:

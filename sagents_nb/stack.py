@@ -208,9 +208,7 @@ class Stack:
                     hooks=tuple(hook for hook in HOOKS if _implements(item, hook)),
                     prompt=_prompt(item, name),
                     tools=tuple(each.name for each in own),
-                    config={
-                        key: _short(getattr(item, key)) for key in type(item).model_fields if key != "name"
-                    },
+                    config={key: _short(getattr(item, key)) for key in type(item).model_fields if key != "name"},
                 )
             )
         self.entries = tuple(entries)
@@ -289,9 +287,7 @@ class Stack:
     def __repr__(self) -> str:
         lines = [f"Stack of {len(self)}: {' → '.join(self.names) or 'no middleware'}"]
         lines += [
-            f"  {hook:<{max(map(len, HOOKS))}}  {' → '.join(self.order(hook))}"
-            for hook in HOOKS
-            if self._hooks[hook]
+            f"  {hook:<{max(map(len, HOOKS))}}  {' → '.join(self.order(hook))}" for hook in HOOKS if self._hooks[hook]
         ]
         return "\n".join(lines)
 
@@ -314,8 +310,7 @@ def _unique_names(middleware: Sequence[Middleware]) -> list[str]:
             )
         if item.name != type(item).__name__ and item.name in names:
             raise ConfigurationError(
-                f"two middlewares are named {item.name!r}; give one another name: "
-                f"{type(item).__name__}(name='…')"
+                f"two middlewares are named {item.name!r}; give one another name: {type(item).__name__}(name='…')"
             )
         seen[item.name] = seen.get(item.name, 0) + 1
         names.append(item.name if seen[item.name] == 1 else f"{item.name}-{seen[item.name]}")

@@ -162,6 +162,7 @@ class Tool:
     _arguments: type[pydantic.BaseModel] | None = field(default=None, repr=False)
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        """Call the function itself."""
         return self.function(*args, **kwargs)
 
     def validate(self, arguments: Mapping[str, Any]) -> dict[str, Any]:
@@ -291,14 +292,22 @@ def as_tool(item: Tool | Callable[..., Any]) -> Tool:
     )
 
 
-def _make(target: Callable[..., Any], namespace: Mapping[str, Any], **options: Any) -> Tool:
+def _make(
+    target: Callable[..., Any],
+    namespace: Mapping[str, Any],
+    *,
+    name: str | None = None,
+    description: str | None = None,
+    display_text: str | None = None,
+    timeout: float | None = None,
+    sequential: bool = False,
+) -> Tool:
     if not callable(target):
         raise ConfigurationError(f"@tool got {target!r}, a {type(target).__name__}; it decorates a function")
-    name = options.get("name") or getattr(target, "__name__", type(target).__name__)
+    name = name or str(getattr(target, "__name__", type(target).__name__))
     if not _NAME.fullmatch(name):
         raise ConfigurationError(
-            f"{name!r} cannot be a tool's name: letters, digits, _ and -, at most 64. "
-            "Give it one with @tool(name='…')"
+            f"{name!r} cannot be a tool's name: letters, digits, _ and -, at most 64. Give it one with @tool(name='…')"
         )
     doc = docstring_parser.parse(inspect.getdoc(target) or "")
     told = {param.arg_name: param.description for param in doc.params if param.description}
@@ -325,20 +334,18 @@ def _make(target: Callable[..., Any], namespace: Mapping[str, Any], **options: A
         ) from error
     schema.pop("title", None)
     schema.setdefault("properties", {})
-    described = options.get("description")
-    if described is None:
-        described = "\n\n".join(filter(None, (doc.short_description, doc.long_description)))
+    if description is None:
+        description = "\n\n".join(filter(None, (doc.short_description, doc.long_description)))
     return Tool(
         name=name,
-        description=described,
+        description=description,
         input_schema=schema,
         function=target,
-        is_async=inspect.iscoroutinefunction(target)
-        or inspect.iscoroutinefunction(getattr(target, "__call__", None)),  # noqa: B004 - an async __call__
+        is_async=inspect.iscoroutinefunction(target) or inspect.iscoroutinefunction(getattr(target, "__call__", None)),  # noqa: B004 - an async __call__
         context_parameter=context_parameter,
-        display_text=options.get("display_text"),
-        timeout=options.get("timeout"),
-        sequential=options.get("sequential", False),
+        display_text=display_text,
+        timeout=timeout,
+        sequential=sequential,
         _arguments=arguments,
     )
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, ClassVar, Self
+from typing import TYPE_CHECKING, Any, ClassVar, Self
 
 from pydantic import BaseModel, ConfigDict
 
@@ -12,6 +12,10 @@ class Value(BaseModel):
     """Base of the immutable values: unknown keywords are errors, attributes cannot be set."""
 
     model_config: ClassVar[ConfigDict] = ConfigDict(frozen=True, extra="forbid", validate_default=False)
+
+    if TYPE_CHECKING:  # subclasses with a signature of their own pass keywords on
+
+        def __init__(self, **data: Any) -> None: ...
 
     def replace(self, **changes: Any) -> Self:
         """A copy with some fields changed, checked like a new one.

@@ -73,7 +73,7 @@ async def cycle(run: Run) -> bool:
 
 
 async def check_limits(run: Run) -> None:
-    """check limits [loop]."""
+    """Check limits [loop]."""
     if run.failures >= MAX_FAILURES:
         raise run.fail(
             "exceeded_failure_count",
@@ -90,7 +90,7 @@ async def check_limits(run: Run) -> None:
 
 
 async def repair(run: Run) -> None:
-    """repair the history: every tool call has exactly one result [loop, not middleware]."""
+    """Repair the history: every tool call has exactly one result [loop, not middleware]."""
     messages, repairs = run.history.check(run.state.messages)
     if repairs:
         run.state = run.state.with_messages(messages)
@@ -113,7 +113,7 @@ CYCLE: tuple[Step, ...] = (check_limits, repair, before_model, ask_model, after_
 
 
 def needs_model(run: Run) -> bool:
-    """again while there is something the model has not seen: tool results, or a message that a hook put in."""
+    """Again while there is something the model has not seen: tool results, or a message that a hook put in."""
     return run.state.messages[-1].role in ("user", "tool") if run.state.messages else False
 
 

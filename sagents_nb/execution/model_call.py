@@ -24,7 +24,7 @@ MAX_WAIT = 30.0
 
 
 async def ask_model(run: Run) -> None:
-    """model call, wrapped by wrap_model_call (first in the list is outermost)."""
+    """Model call, wrapped by wrap_model_call (first in the list is outermost)."""
     call: Callable[[ModelRequest], Awaitable[Message]] = partial(_send, run)
     for bound in reversed(run.agent.stack.hooks("wrap_model_call")):
         inner = call
@@ -37,14 +37,20 @@ async def ask_model(run: Run) -> None:
         tools=tuple(run.agent.all_tools.values()),
         model=run.agent.model,
     )
-    run.partial = None
     try:
         message = await call(request)
     except (asyncio.CancelledError, ModelError):
-        if run.partial is not None:  # what was seen of the answer is kept, marked as what it is
-            add_message(run, run.partial)
+        keep_partial(run)
         raise
+    run.partial = None
     add_message(run, message)
+
+
+def keep_partial(run: Run) -> None:
+    """Put what was seen of a broken answer into the State, marked as what it is."""
+    if run.partial is not None:
+        message, run.partial = run.partial, None
+        add_message(run, message)
 
 
 def add_message(run: Run, message: Message) -> None:
@@ -84,9 +90,7 @@ async def _try_again(run: Run, request: ModelRequest, first: ModelError) -> Mess
             lambda error: isinstance(error, ModelError) and error.retryable and run.partial is None
         ),
         wait=wait,
-        before_sleep=lambda state: _failed(
-            run, request, error_of(state), state.attempt_number, state.upcoming_sleep
-        ),
+        before_sleep=lambda state: _failed(run, request, error_of(state), state.attempt_number, state.upcoming_sleep),
         reraise=True,
     )
     attempt = 1

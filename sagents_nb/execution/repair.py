@@ -47,9 +47,7 @@ def repair_history(messages: tuple[Message, ...]) -> tuple[tuple[Message, ...], 
     return tuple(repaired), tuple(repairs)
 
 
-def _answer(
-    calls: tuple[ToolCall, ...], following: list[Message], repairs: list[str]
-) -> tuple[ToolResult, ...]:
+def _answer(calls: tuple[ToolCall, ...], following: list[Message], repairs: list[str]) -> tuple[ToolResult, ...]:
     before = len(repairs)
     given: dict[str, list[ToolResult]] = {}
     for result in (result for message in following for result in message.tool_results):

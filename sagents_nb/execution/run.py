@@ -31,12 +31,35 @@ MAX_FAILURES = 3
 class RunnableAgent(Protocol):
     """What the loop needs of an agent."""
 
-    model: ChatModel
-    scope: Any
-    tool_context: Mapping[str, Any]
-    agent_id: str
-    max_runs: int | None
-    tool_timeout: float | None
+    @property
+    def model(self) -> ChatModel:
+        """Its language model."""
+        ...
+
+    @property
+    def scope(self) -> Any:
+        """For whom it runs."""
+        ...
+
+    @property
+    def tool_context(self) -> Mapping[str, Any]:
+        """The caller's static extras."""
+        ...
+
+    @property
+    def agent_id(self) -> str:
+        """Its id."""
+        ...
+
+    @property
+    def max_runs(self) -> int | None:
+        """Model calls in one run."""
+        ...
+
+    @property
+    def tool_timeout(self) -> float | None:
+        """Seconds a tool may take."""
+        ...
 
     @property
     def stack(self) -> Stack:

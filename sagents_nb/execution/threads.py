@@ -48,7 +48,7 @@ async def in_thread(function: Callable[[], T], *, name: str, on_end: Callable[[]
         failure: BaseException | None = None
         try:
             result = context.run(function)
-        except BaseException as error:  # noqa: BLE001 - handed to whoever waits, whatever it is
+        except BaseException as error:
             failure = error
         finally:
             if on_end is not None:

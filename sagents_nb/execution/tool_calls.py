@@ -37,13 +37,9 @@ async def run_tools(run: Run) -> None:
             _fold(run, [results[place] for place in batch], snapshot)
     finally:
         # Also when the run is stopped in the middle: what was answered is kept, the rest says why it was not.
-        answered = tuple(
-            result or not_executed(call, CANCELLED) for call, result in zip(calls, results, strict=True)
-        )
+        answered = tuple(result or not_executed(call, CANCELLED) for call, result in zip(calls, results, strict=True))
         message = Message("tool", tool_results=answered)
-        added = tuple(
-            message for result in answered if result.update is not None for message in result.update.messages
-        )
+        added = tuple(message for result in answered if result.update is not None for message in result.update.messages)
         run.state = run.state.with_messages((*run.state.messages, message, *added))
         run.emit(MessageAdded(message=message, cycle=run.cycle))
     run.failures = run.failures + 1 if all(result.is_error for result in answered) else 0
@@ -168,7 +164,7 @@ async def _execute(run: Run, call: ToolCall, context: ToolContext, output: Outpu
             check_scope(result.update.apply(context.state), context.state, run.agent.scope)
     except ToolError as error:
         result = _error(call, str(error))
-    except Exception as error:  # noqa: BLE001 - the model is told, whatever it is
+    except Exception as error:
         result = _error(call, f"ERROR: ({type(error).__name__}) {error}")
     if result.is_interrupt:
         run.interrupt(result.processed, call.name, call.id)

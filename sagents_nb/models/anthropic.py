@@ -42,7 +42,6 @@ class AnthropicModel(ChatModel):
         api_key: by default the environment's ``ANTHROPIC_API_KEY``, read at the first request.
         base_url: another server that speaks the Messages API.
         thinking_budget: tokens the model may think, at least 1,024 and fewer than `max_tokens`; None for no thinking.
-        temperature: between 0 and 1; None for the provider's own.
         timeout: seconds without a byte before a request is given up.
         cache: whether to mark system prompt, tools and conversation for the provider's prompt cache.
 
@@ -58,7 +57,6 @@ class AnthropicModel(ChatModel):
         api_key: str | None = None,
         base_url: str | None = None,
         thinking_budget: int | None = None,
-        temperature: float | None = None,
         timeout: float = 600.0,
         cache: bool = True,
     ) -> None:
@@ -75,7 +73,6 @@ class AnthropicModel(ChatModel):
         self.max_tokens = max_tokens
         self.base_url = base_url
         self.thinking_budget = thinking_budget
-        self.temperature = temperature
         self.timeout = timeout
         self.cache = cache
         self._api_key = SecretStr(api_key) if api_key else None
@@ -155,6 +152,9 @@ async def _deltas(events: Any, metadata: dict[str, Any]) -> AsyncIterator[Delta]
                 if reason:
                     metadata["stop_reason"] = reason
                     status = _STATUS.get(reason, "complete")
+                details = getattr(event.delta, "stop_details", None)
+                if details is not None:
+                    metadata["stop_details"] = details.model_dump(mode="json", exclude_none=True)
             case "message_stop":
                 yield UsageDelta(usage)
                 yield StopDelta(status, metadata)
@@ -222,7 +222,9 @@ def _translate(error: Exception) -> ModelError | None:
 
 def _of_response(error: Any) -> ModelError:
     body = error.body if isinstance(error.body, Mapping) else {}
-    detail = body.get("error") if isinstance(body.get("error"), Mapping) else {}
+    detail = body.get("error")
+    if not isinstance(detail, Mapping):
+        detail = {}
     kind = str(detail.get("type") or "api_error")
     status = int(error.status_code)
     # An error inside a stream has the status 200 of the response it came in.

@@ -37,11 +37,13 @@ def request_body(model: AnthropicModel, request: ModelRequest) -> dict[str, Any]
         body["tool_choice"] = _tool_choice(request.tool_choice)
     if model.thinking_budget is not None:
         body["thinking"] = {"type": "enabled", "budget_tokens": model.thinking_budget}
-    if model.temperature is not None:
-        body["temperature"] = model.temperature
     if model.cache:
         # Three of the four breakpoints the API allows: what never changes, then the conversation so far.
-        for blocks in (body.get("tools"), body.get("system"), body["messages"][-1]["content"] if body["messages"] else None):
+        for blocks in (
+            body.get("tools"),
+            body.get("system"),
+            body["messages"][-1]["content"] if body["messages"] else None,
+        ):
             if blocks and blocks[-1].get("type") not in ("thinking", "redacted_thinking"):
                 blocks[-1]["cache_control"] = _CACHE
     return {**body, **request.options}
@@ -107,8 +109,8 @@ def _part(part: Any, *, thinking: bool = False) -> dict[str, Any] | None:
         case Image():
             return {"type": "image", "source": _source(part, "image/png")}
         case File():
-            block = {"type": "document", "source": _source(part, "application/pdf")}
-            return {**block, "title": part.name} if part.name else block
+            document = {"type": "document", "source": _source(part, "application/pdf")}
+            return {**document, "title": part.name} if part.name else document
     return None
 
 
@@ -123,12 +125,12 @@ def _tool_use(call: ToolCall, wire_id: str) -> dict[str, Any]:
 
 
 def _tool_result(result: ToolResult, ids: dict[str, str]) -> dict[str, Any]:
-    block: dict[str, Any] = {
+    answer: dict[str, Any] = {
         "type": "tool_result",
         "tool_use_id": ids.get(result.tool_call_id, result.tool_call_id),
         "content": [block for part in result.content if (block := _part(part)) is not None],
     }
-    return {**block, "is_error": True} if result.is_error else block
+    return {**answer, "is_error": True} if result.is_error else answer
 
 
 def _tool_choice(choice: str) -> dict[str, str]:

@@ -13,9 +13,7 @@ from sagents_nb.errors import ConfigurationError, ModelError
 from sagents_nb.messages import Message, Text, Thinking, ToolCall
 from sagents_nb.models.base import ChatModel, ModelRequest
 
-Turn: TypeAlias = (
-    "str | ToolCall | Message | BaseException | Sequence[str | ToolCall] | Callable[[ModelRequest], Any]"
-)
+Turn: TypeAlias = "str | ToolCall | Message | BaseException | Sequence[str | ToolCall] | Callable[[ModelRequest], Any]"
 
 
 class ScriptedModel(ChatModel):
@@ -73,9 +71,7 @@ class ScriptedModel(ChatModel):
         if isinstance(turn, BaseException):
             raise turn
         message = _as_message(turn)
-        count = 0
-        for delta in self._deltas(message, request):
-            count += 1
+        for count, delta in enumerate(self._deltas(message, request), 1):
             if self.delay:
                 await asyncio.sleep(self.delay)
             elif count % 50 == 0:

@@ -108,6 +108,7 @@ def rows_of(message: Message, *, conversation_id: str, sequence: int) -> list[Di
                 items.append(("image", source, None))
             case File():
                 items.append(("file_reference", {"path": part.url or "", "name": part.name}, None))
+    content: dict[str, Any]
     for call in message.tool_calls:
         content = {"call_id": call.id, "name": call.name, "arguments": call.arguments, "display_text": None}
         items.append(("tool_call", content, call.id))

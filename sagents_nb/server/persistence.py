@@ -111,8 +111,10 @@ class MemoryPersistence:
         done: Future[int] = Future()
         with self._lock:
             old = self._conversations.get(key) or StoredConversation(turn.conversation_id, None, 0, State(), ())
-            changed = {row.id: row for row in turn.changed}
-            rows = (*(changed.get(row.id, row) for row in old.display_messages), *turn.added)
+            rows = (*old.display_messages, *turn.added)
+            if turn.changed:  # looking at every row costs a millisecond in a long conversation
+                changed = {row.id: row for row in turn.changed}
+                rows = tuple(changed.get(row.id, row) for row in rows)
             new = replace(
                 old,
                 display_messages=rows,

@@ -21,7 +21,8 @@ class Publisher:
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
-        self._subscribers: tuple[Subscriber, ...] = ()
+        # A key for each subscription, so that a function subscribed twice is called twice and ended once at a time.
+        self._subscribers: dict[object, Subscriber] = {}
 
     def subscribe(self, subscriber: Subscriber) -> Callable[[], None]:
         """Call this function with every event from now on.
@@ -29,21 +30,20 @@ class Publisher:
         Returns:
             A function that ends the subscription.
         """
+        key = object()
         with self._lock:
-            self._subscribers = (*self._subscribers, subscriber)
-
-        def unsubscribe() -> None:
-            with self._lock:
-                self._subscribers = tuple(each for each in self._subscribers if each is not subscriber)
-
-        return unsubscribe
+            self._subscribers = {**self._subscribers, key: subscriber}
+        return lambda: self._end(key)
 
     def publish(self, event: Event) -> None:
         """Tell everybody."""
-        for subscriber in self._subscribers:
+        for key, subscriber in self._subscribers.items():  # never changed in place, so it may end itself
             try:
                 subscriber(event)
             except Exception:
                 logger.exception("a subscriber of session events raised and is not called any more: %r", subscriber)
-                with self._lock:
-                    self._subscribers = tuple(each for each in self._subscribers if each is not subscriber)
+                self._end(key)
+
+    def _end(self, key: object) -> None:
+        with self._lock:
+            self._subscribers = {other: each for other, each in self._subscribers.items() if other is not key}

@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import atexit
 import concurrent.futures
+import logging
 import os
 import threading
 from collections.abc import Awaitable, Callable, Coroutine
@@ -17,6 +18,8 @@ from typing import Any, TypeVar
 from sagents_nb.errors import ExecutionCancelled, RunCancelled, SessionError
 
 T = TypeVar("T")
+
+logger = logging.getLogger("sagents_nb")
 
 CANCEL_TIMEOUT = 10.0
 """Seconds a cancelled run gets to come to an end before the one who interrupted it gets the cell back."""
@@ -40,12 +43,25 @@ class Runtime:
         except RuntimeError:
             self.loop.close()
             self.in_thread = False
-            self.loop = asyncio.get_running_loop()
+            try:
+                self.loop = asyncio.get_running_loop()
+            except RuntimeError:
+                raise SessionError(
+                    "no thread can be started here, so agents live on the running event loop, and there is none: "
+                    "call this from a notebook cell or from an `async def`"
+                ) from None
 
     def _serve(self) -> None:
         asyncio.set_event_loop(self.loop)
         try:
-            self.loop.run_forever()
+            while True:
+                try:
+                    self.loop.run_forever()
+                    break
+                except (SystemExit, KeyboardInterrupt):
+                    # asyncio lets these two out of a task and ends the loop; what one agent's code raises
+                    # must not be the end of all the others.
+                    logger.exception("something that ran on the agents' thread tried to end the process")
         finally:
             tasks = asyncio.all_tasks(self.loop)
             for task in tasks:
@@ -60,12 +76,35 @@ class Runtime:
         return self.pid == os.getpid() and not self.loop.is_closed() and (not self.in_thread or self._thread.is_alive())
 
     def call(self, function: Callable[..., object], *arguments: Any) -> None:
-        """Have a function called soon on the loop's thread; from any thread, without waiting."""
+        """Have a function called soon on the loop's thread; from any thread, without waiting.
+
+        Raises:
+            SessionError: the runtime has ended, or was inherited by a forked process, where its thread is not.
+        """
+        self._refuse_dead()
         self.loop.call_soon_threadsafe(function, *arguments)
 
     def submit(self, job: Coroutine[Any, Any, T]) -> concurrent.futures.Future[T]:
-        """Start a coroutine on the loop; from any thread."""
+        """Start a coroutine on the loop; from any thread.
+
+        Raises:
+            SessionError: as for `call`.
+        """
+        try:
+            self._refuse_dead()
+        except SessionError:
+            job.close()
+            raise
         return asyncio.run_coroutine_threadsafe(job, self.loop)
+
+    def _refuse_dead(self) -> None:
+        if not self.alive:
+            raise SessionError(
+                "the event loop this session lived on has ended; begin another with agent.session()"
+                if self.pid == os.getpid()
+                else f"this session lives in process {self.pid}, of which this one is a fork; begin one here with "
+                "agent.session()"
+            )
 
     def refuse_here(self, what: str, instead: str) -> None:
         """Raise when called on the loop's own thread, where waiting would wait for itself.
@@ -96,25 +135,27 @@ class Runtime:
             raise
         # The task is held directly: cancelling the concurrent future would drop what the task raises, the State with it.
         done: concurrent.futures.Future[T] = concurrent.futures.Future()
-        started: concurrent.futures.Future[asyncio.Task[T]] = concurrent.futures.Future()
+        tasks: list[asyncio.Task[T]] = []
 
         def start() -> None:
-            task = self.loop.create_task(job)
-            task.add_done_callback(lambda task: _settle(task, done))
-            started.set_result(task)
+            tasks.append(self.loop.create_task(job))
+            tasks[0].add_done_callback(lambda task: _settle(task, done))
 
-        self.call(start)
         try:
+            self.call(start)
             return done.result()
         except KeyboardInterrupt:
-            task = started.result()
-            self.call(task.cancel)
+            self.call(lambda: [task.cancel() for task in tasks])
             try:
-                done.result(timeout=CANCEL_TIMEOUT)
+                result = done.result(timeout=CANCEL_TIMEOUT)
             except ExecutionCancelled as cancelled:
                 raise RunCancelled(cancelled.state) from None
             except (asyncio.CancelledError, concurrent.futures.CancelledError, TimeoutError):
                 pass
+            else:  # it came to its end in the same moment; what it reached must not be lost
+                state = getattr(result, "state", None)
+                if state is not None:
+                    raise RunCancelled(state) from None
             raise
 
     def close(self) -> None:
@@ -133,6 +174,16 @@ def _settle(task: asyncio.Task[T], done: concurrent.futures.Future[T]) -> None:
 
 _lock = threading.Lock()
 _runtime: Runtime | None = None
+
+
+def _forget_lock() -> None:
+    # Another thread may have held it when the process was forked; nobody here would ever let go of it.
+    global _lock
+    _lock = threading.Lock()
+
+
+if hasattr(os, "register_at_fork"):  # not on Windows
+    os.register_at_fork(after_in_child=_forget_lock)
 
 
 def runtime() -> Runtime:

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
-from dataclasses import replace
 from typing import Any
 
+from sagents_nb.errors import StoreError
 from sagents_nb.events import Event
 from sagents_nb.server.display import DisplayMessage
 from sagents_nb.server.persistence import Persistence, Turn
@@ -35,11 +35,20 @@ class Saver:
     ) -> None:
         self._persistence = persistence
         self._scope = scope
-        self._empty = Turn(conversation_id)
-        self._waiting = self._empty
+        self._conversation_id = conversation_id
         self._saving: asyncio.Task[None] | None = None
         self._on_saved = on_saved
         self._on_failed = on_failed
+        self._noted: State | None = None
+        self._clear()
+
+    def _clear(self) -> None:
+        # Lists and dicts, not a Turn: noting one event must not cost more the longer the store is out of order.
+        self._state: State | None = None
+        self._added: dict[str, DisplayMessage] = {}
+        self._changed: dict[str, DisplayMessage] = {}
+        self._events: list[Event] = []
+        self._title: str | None = None
 
     def add(
         self,
@@ -50,10 +59,20 @@ class Saver:
         events: tuple[Event, ...] = (),
         title: str | None = None,
     ) -> None:
-        """Note what is to be saved with the next turn."""
-        self._waiting = _merge(
-            self._waiting, replace(self._empty, state=state, added=added, changed=changed, events=events, title=title)
-        )
+        """Note what is to be saved with the next turn; a row changed later replaces what was noted of it."""
+        if state is not None and state is not self._noted:  # the same State again is no new revision
+            self._state = self._noted = state
+        for row in added:
+            self._added[row.id] = row
+        for row in changed:
+            (self._added if row.id in self._added else self._changed)[row.id] = row
+        self._events += events
+        self._title = title or self._title
+
+    @property
+    def has_unsaved(self) -> bool:
+        """Whether anything noted waits to be saved."""
+        return bool(self._state is not None or self._added or self._changed or self._events or self._title)
 
     def save(self) -> None:
         """Begin to save what was noted; returns at once."""
@@ -62,32 +81,46 @@ class Saver:
 
     async def flush(self) -> None:
         """Save what was noted and wait until it is durable, or has failed."""
+        if self._saving is not None:  # if that one fails, this turn still gets a try of its own
+            await asyncio.shield(self._saving)
         self.save()
         if self._saving is not None:
             await asyncio.shield(self._saving)
 
     async def _save_all(self) -> None:
-        while self._waiting is not self._empty:
-            turn, self._waiting = self._waiting, self._empty
+        while self.has_unsaved:
+            turn = Turn(
+                self._conversation_id,
+                state=self._state,
+                added=tuple(self._added.values()),
+                changed=tuple(self._changed.values()),
+                events=tuple(self._events),
+                title=self._title,
+            )
+            self._clear()
             try:
-                revision = await asyncio.wrap_future(self._persistence.save_turn(self._scope, turn))
+                revision = await self._save_one(turn)
             except Exception as error:  # noqa: BLE001 - shown by on_failed, and the turn is kept
-                self._waiting = _merge(turn, self._waiting)
+                self._put_back(turn)
                 self._on_failed(error)
                 return
             self._on_saved(revision)
 
+    async def _save_one(self, turn: Turn) -> int:
+        saving = self._persistence.save_turn(self._scope, turn)
+        try:
+            return await asyncio.wrap_future(saving)
+        except asyncio.CancelledError:
+            task = asyncio.current_task()
+            if task is not None and task.cancelling():
+                raise
+            # A store that closes cancels what waits in it. That is a failure like others, not the end of this task.
+            raise StoreError("the store gave the turn up") from None
 
-def _merge(first: Turn, then: Turn) -> Turn:
-    """Two turns as one: rows changed later replace the same rows of earlier."""
-    later = {row.id: row for row in then.changed}
-    new = {row.id for row in first.added}
-    unchanged = tuple(row for row in first.changed if row.id not in later)
-    return replace(
-        first,
-        state=then.state if then.state is not None else first.state,
-        added=(*(later.get(row.id, row) for row in first.added), *then.added),
-        changed=(*unchanged, *(row for row in then.changed if row.id not in new)),
-        events=first.events + then.events,
-        title=then.title or first.title,
-    )
+    def _put_back(self, turn: Turn) -> None:
+        newer = (self._state, self._added, self._changed, self._events, self._title)
+        self._clear()
+        self.add(added=turn.added, changed=turn.changed, events=turn.events, title=turn.title)
+        state, added, changed, events, title = newer
+        self._state = turn.state if state is None else state
+        self.add(added=tuple(added.values()), changed=tuple(changed.values()), events=tuple(events), title=title)

@@ -9,7 +9,7 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, Literal
 
 from sagents_nb import _late
-from sagents_nb.errors import ConfigurationError
+from sagents_nb.errors import ConfigurationError, StoreError
 from sagents_nb.events import Event, SessionStopped, StatusChanged
 from sagents_nb.execution.heartbeat import heartbeat
 from sagents_nb.ids import new_id
@@ -77,6 +77,11 @@ class Session:
         """Whether it was stopped."""
         return self._server.stopped
 
+    @property
+    def alive(self) -> bool:
+        """Whether it can be used: not stopped, and the runtime it lives on is there."""
+        return not self._server.stopped and self._runtime.alive
+
     def snapshot(self) -> SessionSnapshot:
         """Everything a view needs, at one moment."""
         return self._server.snapshot()
@@ -117,25 +122,43 @@ class Session:
             TimeoutError: it still runs; it goes on running.
         """
         self._runtime.refuse_here("session.wait", "`await session.idle()`")
+        settled = self._server.when_settled()
         try:
-            return self._server.when_settled().result(timeout)
+            return settled.result(timeout)
         except TimeoutError:
-            raise TimeoutError(
-                f"conversation {self.conversation_id} still runs after {timeout:g} s and goes on; "
-                "wait again, or session.cancel()"
-            ) from None
+            settled.cancel()
+            raise self._still_running(timeout) from None
         except KeyboardInterrupt:
             self.cancel()
             raise
 
-    async def idle(self) -> SessionStatus:
-        """`wait`, for code that awaits; an interrupted cell cancels the run."""
+    async def idle(self, timeout: float | None = None) -> SessionStatus:
+        """`wait`, for code that awaits; an interrupted cell cancels the run.
+
+        Args:
+            timeout: seconds; None for no limit. (`asyncio.wait_for` would cancel the run at the end of its time.)
+
+        Raises:
+            TimeoutError: it still runs; it goes on running.
+        """
+        settled = asyncio.wrap_future(self._server.when_settled())
         with heartbeat():
             try:
-                return await asyncio.wrap_future(self._server.when_settled())
+                await asyncio.wait({settled}, timeout=timeout)
             except asyncio.CancelledError:
                 self.cancel()
                 raise
+            finally:
+                settled.cancel()
+        if settled.cancelled():
+            raise self._still_running(timeout)
+        return settled.result()
+
+    def _still_running(self, timeout: float | None) -> TimeoutError:
+        return TimeoutError(
+            f"conversation {self.conversation_id} still runs after {timeout or 0:g} s and goes on; "
+            "wait again, or session.cancel()"
+        )
 
     def __await__(self) -> Any:
         return self.idle().__await__()
@@ -157,13 +180,14 @@ class Session:
         Yields:
             An iterator of the events from now on.
         """
+        self._runtime.refuse_here("session.subscribe", "`async for event in session.events()`")
         waiting: queue.SimpleQueue[Event] = queue.SimpleQueue()
         end = self.subscribe_callback(waiting.put)
 
         def iterate() -> Iterator[Event]:
-            while not self.stopped or not waiting.empty():
+            while not self._server.ended or not waiting.empty():
                 try:
-                    event = waiting.get(timeout=0.2)  # short, so that an interrupt and a stop are seen
+                    event = waiting.get(timeout=0.2)  # short, so that a session that ended before is seen
                 except queue.Empty:
                     continue
                 yield event
@@ -185,13 +209,13 @@ class Session:
         waiting: asyncio.Queue[Event] = asyncio.Queue()
         end = self.subscribe_callback(lambda event: loop.call_soon_threadsafe(waiting.put_nowait, event))
         try:
-            if self.stopped or (until == "idle" and self.status != "running"):
+            if self._server.ended or (until == "idle" and self.status != "running"):
                 return
             with heartbeat():
                 while True:
                     event = await waiting.get()
                     yield event
-                    settled = isinstance(event, StatusChanged) and event.status != "running"
+                    settled = isinstance(event, StatusChanged) and event.status != "running" != self.status
                     if isinstance(event, SessionStopped) or (until == "idle" and settled):
                         return
         finally:
@@ -201,18 +225,37 @@ class Session:
         """End the session: the run is cancelled, everything is saved. The conversation can be reopened.
 
         Raises:
-            TimeoutError: it did not come to an end in time.
+            TimeoutError: it did not come to an end in time; it still tries to, and the conversation is its own until
+                then.
+            StoreError: it ended, but something could not be saved.
         """
+        if not self._server.ended and self._runtime.alive:
+            self._runtime.refuse_here("session.stop", "`await session.aclose()`")
+            try:
+                self._runtime.submit(self._server.stop()).result(timeout)
+            except TimeoutError:
+                raise TimeoutError(
+                    f"conversation {self.conversation_id} did not come to an end within {timeout:g} s: a hook or an "
+                    "async tool does not let itself be cancelled, or the store does not answer"
+                ) from None
+            registry.remove(self)
+            self._tell_unsaved()
         registry.remove(self)
-        if self._server.stopped:
-            return
-        self._runtime.refuse_here("session.stop", "`await session.aclose()`")
-        self._runtime.submit(self._server.stop()).result(timeout)
 
     async def aclose(self) -> None:
         """`stop`, for code that awaits."""
+        if not self._server.ended and self._runtime.alive:
+            await asyncio.wrap_future(self._runtime.submit(self._server.stop()))
+            registry.remove(self)
+            self._tell_unsaved()
         registry.remove(self)
-        await asyncio.wrap_future(self._runtime.submit(self._server.stop()))
+
+    def _tell_unsaved(self) -> None:
+        if self._server.unsaved is not None:
+            raise StoreError(
+                f"conversation {self.conversation_id} was stopped, but its end could not be saved: "
+                f"{self._server.unsaved}. session.state and session.display_messages still have it"
+            )
 
     def __enter__(self) -> Session:
         return self
@@ -249,18 +292,21 @@ def start_session(
     cell = executing_cell() if conversation_id is None else None
     cid = conversation_id or new_id()
     key = (id(persistence), persistence.owner_key(agent.scope), cid)
-    with registry.lock:
+    with registry.starting:
         living = registry.get(key)
-        if living is not None and not living.stopped:
-            if living.agent is agent:
+        if living is not None:
+            if living.alive and living.agent is agent:
                 return living
-            living.stop()
+            living.stop()  # waits, also when somebody else is stopping it: what is loaded now must be all there is
         stored = load(persistence, agent.scope, cid)
         server = AgentServer(agent, persistence, home, cid, stored=stored, title=title)
         session = Session(server, home)
         predecessors = registry.add(key, session, cell)
     for predecessor in predecessors:
-        predecessor.stop()
+        if home.in_thread:
+            predecessor.stop()
+        else:  # nothing can be waited for here; they end when the cell lets the loop go on
+            home.call(asyncio.ensure_future, predecessor.aclose())
     return session
 
 

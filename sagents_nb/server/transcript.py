@@ -32,9 +32,10 @@ class Transcript:
     def __init__(self, conversation_id: str, rows: tuple[DisplayMessage, ...] = ()) -> None:
         self.conversation_id = conversation_id
         self._rows: dict[str, DisplayMessage] = {row.id: row for row in rows}
-        self._calls: dict[str, str] = {
-            row.tool_call_id: row.id for row in rows if row.content_type == "tool_call" and row.tool_call_id
-        }
+        # Calls that are still open, by id. Ids may come again in a long conversation; the open one is meant.
+        self._calls: dict[str, str] = {}
+        for row in rows:
+            self._note_call(row)
         self._last = rows[-1].sequence if rows else 0
         self._text: list[str] = []
         self._thinking: list[str] = []
@@ -84,7 +85,10 @@ class Transcript:
                 notes: dict[str, Any] = {"duration": round(event.duration, 6)}
                 if event.output:
                     notes["output"] = event.output
-                return self._update_call(event.call.id, _status_of(event.result), notes)
+                status = "cancelled" if event.cancelled else _status_of(event.result)
+                return self._update_call(event.call.id, status, notes)
+            case RunEnded(status="completed"):
+                return self.close_open_calls()  # of an answer that was cut off: they never run
             case RunEnded(status="error"):
                 error = {"text": event.error or "", "error_type": event.error_type}
                 return [*self.close_open_calls(), *self._note("error", error)]
@@ -103,9 +107,8 @@ class Transcript:
             The rows that changed.
         """
         changed: list[DisplayMessage] = []
-        for row in self.rows:
-            if row.content_type == "tool_call" and row.status in _OPEN and row.tool_call_id:
-                changed += self._update_call(row.tool_call_id, "cancelled", {})
+        for call_id in tuple(self._calls):
+            changed += self._update_call(call_id, "cancelled", {})
         return changed
 
     def _note(self, kind: ContentType, content: dict[str, Any]) -> list[DisplayMessage]:
@@ -122,14 +125,19 @@ class Transcript:
         for row in rows:
             self._rows[row.id] = row
             self._last = row.sequence
-            if row.content_type == "tool_call" and row.tool_call_id:
-                self._calls[row.tool_call_id] = row.id
+            self._note_call(row)
         return rows
+
+    def _note_call(self, row: DisplayMessage) -> None:
+        if row.content_type == "tool_call" and row.tool_call_id and row.status in _OPEN:
+            self._calls[row.tool_call_id] = row.id
 
     def _update_call(self, call_id: str, status: DisplayStatus, notes: dict[str, Any]) -> list[DisplayMessage]:
         row = self._rows.get(self._calls.get(call_id, ""))
-        if row is None or row.status not in _OPEN:
+        if row is None:
             return []  # no such row, or one that came to its end already
+        if status not in _OPEN:
+            del self._calls[call_id]
         changed = row.replace(status=status, metadata={**row.metadata, **notes}, updated_at=utc_now())
         self._rows[row.id] = changed
         return [changed]

@@ -63,10 +63,7 @@ async def claude(script: Sequence[Any], **options: Any) -> AsyncIterator[tuple[A
 async def test_text_streams_in_pieces_and_becomes_one_message() -> None:
     async with claude([reply(text("Hello, world!", chunks=5))]) as (model, server):
         result = await Agent(model=model, base_system_prompt="Be brief.").execute("Hi")
-        seen: list[str] = []
-        for event in result.events:
-            if isinstance(event, ModelEnded):
-                seen.append(event.message.text)
+        seen = [event.message.text for event in result.events if isinstance(event, ModelEnded)]
     assert result.text == "Hello, world!"
     assert seen == ["Hello, world!"]
     body = server.requests[0].body
@@ -166,6 +163,13 @@ async def test_how_the_answer_ended_is_its_status(turn: Any, status: str, said: 
     assert result.status == "completed"
     assert result.state.messages[-1].status == status
     assert result.text == said
+
+
+async def test_why_it_refused_is_kept_with_the_message() -> None:
+    async with claude([refusal(text("I cannot"), explanation="too risky", category="cyber")]) as (model, _):
+        result = await Agent(model=model).execute("Go")
+    details = result.state.messages[-1].metadata["stop_details"]
+    assert details["explanation"] == "too risky"
 
 
 async def test_an_empty_answer_is_no_error_and_is_never_sent_back() -> None:
@@ -313,7 +317,9 @@ async def test_cancelling_closes_the_connection_and_keeps_the_partial_text() -> 
 
 async def test_images_files_and_repeated_call_ids_go_over_the_wire_as_the_api_wants_them() -> None:
     history = (
-        Message("user", [Text("What is this?"), Image(data="aGk=", media_type="image/png"), Image(url="https://x/y.png")]),
+        Message(
+            "user", [Text("What is this?"), Image(data="aGk=", media_type="image/png"), Image(url="https://x/y.png")]
+        ),
         Message("assistant", [], tool_calls=[ToolCall("get_weather", {"city": "A"}, id="c 1")]),
         Message("tool", tool_results=[ToolResult("one", tool_call_id="c 1", name="get_weather")]),
         Message("assistant", [Thinking(text="no seal")], tool_calls=[ToolCall("get_weather", {"city": "B"}, id="c 1")]),
@@ -346,9 +352,9 @@ async def test_without_a_key_no_request_is_made_and_the_error_says_what_to_do(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.delenv("ANTHROPIC_API_KEY", raising=False)
-    with MessagesServer([reply(text("never"))]) as server:
-        with pytest.raises(AgentError, match=r"no API key: set the environment variable ANTHROPIC_API_KEY") as caught:
-            await Agent(model=AnthropicModel("m", base_url=server.url)).execute("Hi")
+    expected = r"no API key: set the environment variable ANTHROPIC_API_KEY"
+    with MessagesServer([reply(text("never"))]) as server, pytest.raises(AgentError, match=expected) as caught:
+        await Agent(model=AnthropicModel("m", base_url=server.url)).execute("Hi")
     assert caught.value.type == "authentication_error"
     assert server.requests == []
 

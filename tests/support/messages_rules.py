@@ -203,10 +203,7 @@ def _tools_problems(tools: object) -> Iterator[str]:
         elif schema["type"] != "object":
             yield f"{path}.input_schema.type: Input should be 'object'"
         elif schema.keys() & {"oneOf", "allOf", "anyOf"}:
-            yield (
-                f"{path}.input_schema: input_schema does not support oneOf, allOf, or anyOf at the "
-                "top level"
-            )
+            yield (f"{path}.input_schema: input_schema does not support oneOf, allOf, or anyOf at the top level")
     names = [str(tool.get("name")) for tool in tools if isinstance(tool, dict)]
     if len(set(names)) < len(names):
         yield "tools: Tool names must be unique."
@@ -222,9 +219,7 @@ def _turns(messages: list[dict[str, Any]]) -> Iterator[Turn]:
         content = message["content"]
         if isinstance(content, str):
             content = [{"type": "text", "text": content}] if content else []
-        blocks = [
-            (f"messages.{index}.content.{place}", block) for place, block in enumerate(content)
-        ]
+        blocks = [(f"messages.{index}.content.{place}", block) for place, block in enumerate(content)]
         if current is not None and current[1] == message["role"]:
             current[2].extend(blocks)
             continue
@@ -318,10 +313,7 @@ def _tool_choice_problems(body: dict[str, Any]) -> Iterator[str]:
     names = [tool.get("name") for tool in body["tools"]]
     if choice.get("type") == "tool" and choice.get("name") not in names:
         yield f"tool_choice: Tool '{choice.get('name')}' not found in provided tools"
-    elif (
-        choice.get("type") in ("any", "tool")
-        and (body.get("thinking") or {}).get("type") == "enabled"
-    ):
+    elif choice.get("type") in ("any", "tool") and (body.get("thinking") or {}).get("type") == "enabled":
         yield "Thinking may not be enabled when tool_choice forces tool use."
 
 
@@ -338,7 +330,4 @@ def _cache_problems(body: dict[str, Any], turns: list[Turn]) -> Iterator[str]:
             places += block["content"] if isinstance(block.get("content"), list) else []
     found = sum(bool(place.get("cache_control")) for place in places)
     if found > MAX_CACHE_BREAKPOINTS:
-        yield (
-            f"A maximum of {MAX_CACHE_BREAKPOINTS} blocks with cache_control may be provided. "
-            f"Found {found}."
-        )
+        yield (f"A maximum of {MAX_CACHE_BREAKPOINTS} blocks with cache_control may be provided. Found {found}.")

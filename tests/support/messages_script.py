@@ -58,9 +58,7 @@ class Block:
         """The block itself, or a copy with `block_id` when it needs an id and has none."""
         if self.start.get("id", "") is not None:
             return self
-        return replace(
-            self, start=self.start | {"id": block_id}, final=self.final | {"id": block_id}
-        )
+        return replace(self, start=self.start | {"id": block_id}, final=self.final | {"id": block_id})
 
 
 Chunks: TypeAlias = int | Sequence[str]
@@ -95,9 +93,7 @@ def thinking(value: str, *, signature: str = "c2lnbmF0dXJl", chunks: Chunks = 5)
 
     An empty `value` gives the API's "omitted" display: a signature and no thinking.
     """
-    deltas: list[Json] = [
-        {"type": "thinking_delta", "thinking": piece} for piece in _pieces(value, chunks)
-    ]
+    deltas: list[Json] = [{"type": "thinking_delta", "thinking": piece} for piece in _pieces(value, chunks)]
     deltas.append({"type": "signature_delta", "signature": signature})
     return Block(
         {"type": "thinking", "thinking": "", "signature": ""},
@@ -134,10 +130,7 @@ def tool_use(
     """
     if raw_json is None:
         raw_json = json.dumps(arguments, ensure_ascii=False) if arguments else ""
-    deltas = [
-        {"type": "input_json_delta", "partial_json": piece}
-        for piece in ["", *_pieces(raw_json, chunks)]
-    ]
+    deltas = [{"type": "input_json_delta", "partial_json": piece} for piece in ["", *_pieces(raw_json, chunks)]]
     start: Json = {"type": "tool_use", "id": id, "name": name, "input": {}}
     return Block(start, tuple(deltas), start | {"input": dict(arguments or {})})
 
@@ -240,9 +233,7 @@ def reply(
         write_size: At most so many bytes at once, so that lines and characters are cut anywhere.
     """
     if stop_reason is None:
-        stop_reason = (
-            "tool_use" if any(b.start["type"] == "tool_use" for b in blocks) else "end_turn"
-        )
+        stop_reason = "tool_use" if any(b.start["type"] == "tool_use" for b in blocks) else "end_turn"
     ending = Finish(stop_reason, stop_sequence, stop_details)
     return Reply(blocks, ending, DEFAULT_USAGE | dict(usage or {}), delay, gate, write_size)
 
@@ -262,9 +253,7 @@ def _so_far(after: After) -> tuple[Block, ...] | None:
     return (after,) if isinstance(after, Block) else tuple(after)
 
 
-def stream_error(
-    kind: str = "overloaded_error", message: str | None = None, *, after: After = ()
-) -> Reply:
+def stream_error(kind: str = "overloaded_error", message: str | None = None, *, after: After = ()) -> Reply:
     """`event: error` in a stream that began with HTTP 200.
 
     Args:
@@ -276,9 +265,7 @@ def stream_error(
     return Reply(_so_far(after), StreamError(kind, message or WORDS_OF_ERROR.get(kind, kind)))
 
 
-def drop(
-    *, after: After = None, how: Literal["cut", "reset", "end"] = "cut", mid_line: bool = False
-) -> Reply:
+def drop(*, after: After = None, how: Literal["cut", "reset", "end"] = "cut", mid_line: bool = False) -> Reply:
     """A connection lost after the HTTP headers; `after` as in `stream_error`, else see `Drop`."""
     return Reply(_so_far(after), Drop(how, mid_line))
 
@@ -312,9 +299,7 @@ def http_error(
         headers: More headers.
         body: The whole body instead, for what a proxy in between would send.
     """
-    kind = kind or ERROR_OF_STATUS.get(
-        status, "api_error" if status >= 500 else "invalid_request_error"
-    )
+    kind = kind or ERROR_OF_STATUS.get(status, "api_error" if status >= 500 else "invalid_request_error")
     if body is None:
         body = json.dumps(error_body(kind, message or WORDS_OF_ERROR.get(kind, kind)))
     sent = dict(headers or {})

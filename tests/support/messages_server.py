@@ -135,9 +135,7 @@ class MessagesServer:
     disconnects: list[Disconnect] = field(default_factory=list, init=False)
     _played: int = field(default=0, init=False, repr=False)
     _failures: list[BaseException] = field(default_factory=list, init=False, repr=False)
-    _changed: threading.Condition = field(
-        default_factory=threading.Condition, init=False, repr=False
-    )
+    _changed: threading.Condition = field(default_factory=threading.Condition, init=False, repr=False)
     _closing: threading.Event = field(default_factory=threading.Event, init=False, repr=False)
     _http: "_HttpServer | None" = field(default=None, init=False, repr=False)
 
@@ -149,9 +147,7 @@ class MessagesServer:
             raise RuntimeError("this MessagesServer already runs; make a second one")
         self._closing.clear()
         self._http = _HttpServer(self)
-        threading.Thread(
-            target=self._http.serve_forever, args=(BEAT,), name="messages-server", daemon=True
-        ).start()
+        threading.Thread(target=self._http.serve_forever, args=(BEAT,), name="messages-server", daemon=True).start()
         return self
 
     def stop(self) -> None:
@@ -175,17 +171,13 @@ class MessagesServer:
     ) -> None:
         self.stop()
         if self._failures and error is None:
-            raise RuntimeError(
-                "the MessagesServer itself failed; see the cause"
-            ) from self._failures[0]
+            raise RuntimeError("the MessagesServer itself failed; see the cause") from self._failures[0]
 
     @property
     def url(self) -> str:
         """What to give to the client as `base_url`."""
         if self._http is None:
-            raise RuntimeError(
-                "this MessagesServer does not run: use it in `with`, or call .start()"
-            )
+            raise RuntimeError("this MessagesServer does not run: use it in `with`, or call .start()")
         return f"http://127.0.0.1:{self._http.server_port}"
 
     # -- the script ---------------------------------------------------------------------------
@@ -202,29 +194,21 @@ class MessagesServer:
         """
         with self._changed:
             if not self._changed.wait_for(lambda: len(self.disconnects) >= count, timeout):
-                raise TimeoutError(
-                    f"{len(self.disconnects)} of {count} clients left within {timeout} s"
-                )
+                raise TimeoutError(f"{len(self.disconnects)} of {count} clients left within {timeout} s")
             return list(self.disconnects)
 
     def wait_for_requests(self, count: int = 1, timeout: float = 5.0) -> list[RecordedRequest]:
         """Blocks until so many requests have come; `TimeoutError` after `timeout` seconds."""
         with self._changed:
             if not self._changed.wait_for(lambda: len(self.requests) >= count, timeout):
-                raise TimeoutError(
-                    f"{len(self.requests)} of {count} requests came within {timeout} s"
-                )
+                raise TimeoutError(f"{len(self.requests)} of {count} requests came within {timeout} s")
             return list(self.requests)
 
-    def _answer(
-        self, path: str, headers: dict[str, str], raw: bytes
-    ) -> tuple[RecordedRequest, Turn]:
+    def _answer(self, path: str, headers: dict[str, str], raw: bytes) -> tuple[RecordedRequest, Turn]:
         """Records a request and chooses its turn."""
         bearer = headers.get("authorization", "").removeprefix("Bearer ")
         keys = {headers.get("x-api-key", ""), bearer} - {""}
-        safe = {
-            name: "[redacted]" if name in KEY_HEADERS else value for name, value in headers.items()
-        }
+        safe = {name: "[redacted]" if name in KEY_HEADERS else value for name, value in headers.items()}
         body: Any = None
         problem: str | None
         try:
@@ -323,9 +307,7 @@ class _Handler(BaseHTTPRequestHandler):
     def do_POST(self) -> None:
         owner = self.server.owner
         raw = self.rfile.read(int(self.headers.get("content-length", 0)))
-        request, turn = owner._answer(
-            self.path, {k.lower(): v for k, v in self.headers.items()}, raw
-        )
+        request, turn = owner._answer(self.path, {k.lower(): v for k, v in self.headers.items()}, raw)
         self.message_id = f"msg_{request.index:04d}"
         self.request_id = f"req_{request.index:04d}"
         self.sent: list[str] = []
@@ -359,9 +341,7 @@ class _Handler(BaseHTTPRequestHandler):
     def _with_ids(turn: Reply, request: RecordedRequest) -> Reply:
         if turn.blocks is None:
             return turn
-        blocks = (
-            b.with_default_id(f"toolu_{request.index:04d}_{i}") for i, b in enumerate(turn.blocks)
-        )
+        blocks = (b.with_default_id(f"toolu_{request.index:04d}_{i}") for i, b in enumerate(turn.blocks))
         return replace(turn, blocks=tuple(blocks))
 
     # -- the two kinds of answer --------------------------------------------------------------
@@ -394,9 +374,7 @@ class _Handler(BaseHTTPRequestHandler):
         match turn.ending:
             case StreamError(kind, words):
                 body = json.dumps(error_body(kind, words)).encode()
-                self._send_whole(
-                    STATUS_OF_ERROR.get(kind, 500), body, {"content-type": "application/json"}
-                )
+                self._send_whole(STATUS_OF_ERROR.get(kind, 500), body, {"content-type": "application/json"})
             case Stall(seconds):
                 self._wait(seconds, threading.Event())
                 self._hang_up()

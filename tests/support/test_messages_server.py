@@ -215,9 +215,7 @@ async def test_malformed_arguments_pass_raw_and_break_the_sdks_accumulation() ->
         (529, anthropic.InternalServerError, "overloaded_error"),
     ],
 )
-async def test_http_errors_are_raised_by_create(
-    status: int, error: type[anthropic.APIStatusError], kind: str
-) -> None:
+async def test_http_errors_are_raised_by_create(status: int, error: type[anthropic.APIStatusError], kind: str) -> None:
     async with served(http_error(status, "the words")) as (_, client):
         with pytest.raises(error) as caught:
             await ask(client)
@@ -307,9 +305,7 @@ async def test_no_answer_at_all_is_raised_by_create(how: Any) -> None:
     ],
     ids=["before the first event", "at the start", "in the text", "in tool JSON", "in a line"],
 )
-async def test_a_cut_stream_raises_the_http_clients_own_error(
-    turn: Turn, before: list[str]
-) -> None:
+async def test_a_cut_stream_raises_the_http_clients_own_error(turn: Turn, before: list[str]) -> None:
     async with served(turn) as (server, client):
         seen, error = await types_until(client, httpx2.RemoteProtocolError)
     assert seen == before
@@ -487,8 +483,7 @@ async def test_a_function_answers_clients_side_by_side() -> None:
     with MessagesServer(echo) as server:
         async with anthropic.AsyncAnthropic(base_url=server.url, api_key="k") as client:
             streams = [
-                await ask(client, messages=[{"role": "user", "content": word}])
-                for word in ("one", "two", "three")
+                await ask(client, messages=[{"role": "user", "content": word}]) for word in ("one", "two", "three")
             ]
             answers = [[e async for e in stream][2].delta.text for stream in streams]
     assert answers == ["one", "two", "three"]
@@ -536,8 +531,7 @@ def said(*turns: Any) -> dict[str, Any]:
     """A request whose messages are `turns`: user first, then by turns; a dict is taken as it is."""
     roles = ("user", "assistant")
     messages = [
-        turn if isinstance(turn, dict) else {"role": roles[i % 2], "content": turn}
-        for i, turn in enumerate(turns)
+        turn if isinstance(turn, dict) else {"role": roles[i % 2], "content": turn} for i, turn in enumerate(turns)
     ]
     return {"messages": messages}
 
@@ -622,10 +616,7 @@ REFUSED: dict[str, tuple[dict[str, Any], str]] = {
     ),
     "empty assistant message": (
         said("hi", [], "hello?"),
-        (
-            "messages.1: all messages must have non-empty content except for the optional final "
-            "assistant message"
-        ),
+        ("messages.1: all messages must have non-empty content except for the optional final assistant message"),
     ),
     "prefill with a space": (
         said("hi", "The answer is "),
@@ -658,10 +649,7 @@ REFUSED: dict[str, tuple[dict[str, Any], str]] = {
     ),
     "schema with a union on top": (
         {"tools": [TOOL | {"input_schema": {"type": "object", "anyOf": []}}]},
-        (
-            "tools.0.custom.input_schema: input_schema does not support oneOf, allOf, or anyOf at "
-            "the top level"
-        ),
+        ("tools.0.custom.input_schema: input_schema does not support oneOf, allOf, or anyOf at the top level"),
     ),
     "OpenAI's parameters": (
         {"tools": [{"name": "w", "parameters": {"type": "object"}}]},
@@ -708,9 +696,7 @@ def open_client(open_server: MessagesServer) -> Iterator[Any]:
 
 
 @pytest.mark.parametrize("case", REFUSED)
-def test_a_request_the_api_would_refuse_gets_400(
-    open_server: MessagesServer, open_client: Any, case: str
-) -> None:
+def test_a_request_the_api_would_refuse_gets_400(open_server: MessagesServer, open_client: Any, case: str) -> None:
     body, words = REFUSED[case]
     with pytest.raises(anthropic.BadRequestError) as caught:
         open_client.messages.create(**{**PLAIN, **body})
@@ -745,9 +731,7 @@ ACCEPTED: dict[str, dict[str, Any]] = {
 
 
 @pytest.mark.parametrize("case", ACCEPTED)
-def test_a_request_the_api_would_take_is_taken(
-    open_server: MessagesServer, open_client: Any, case: str
-) -> None:
+def test_a_request_the_api_would_take_is_taken(open_server: MessagesServer, open_client: Any, case: str) -> None:
     open_client.messages.create(**{**PLAIN, **ACCEPTED[case]})
     assert open_server.requests[-1].problem is None
 
