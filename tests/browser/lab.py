@@ -188,6 +188,16 @@ class Lab:
         page.evaluate("() => window.jupyterapp.commands.execute('notebook:run-all-cells')")
         self.wait_idle(page)
 
+    def run_all_but_last(self, page: Page, count: int) -> None:
+        """Run all cells but the last ones and wait for them."""
+        page.evaluate(
+            "n => { const c = window.jupyterapp.shell.currentWidget.content;"
+            " c.activeCellIndex = c.widgets.length - n; c.deselectAll();"
+            " return window.jupyterapp.commands.execute('notebook:run-all-above') }",
+            count,
+        )
+        self.wait_idle(page)
+
     def start_cell(self, page: Page, index: int) -> None:
         """Run one cell, without waiting."""
         page.evaluate(
@@ -200,9 +210,9 @@ class Lab:
         """Wait until the kernel does nothing."""
         page.wait_for_function(f"() => {_KERNEL}?.status === 'idle'", timeout=60_000)
 
-    def is_busy(self, page: Page) -> bool:
-        """Whether a cell runs."""
-        return bool(page.evaluate(f"() => {_KERNEL}?.status === 'busy'"))
+    def is_running(self, page: Page, index: int) -> bool:
+        """Whether a cell runs. Not the kernel's status: it says idle when a click was handled beside the cell."""
+        return str(page.evaluate(f"i => {_CELL}.node.querySelector('.jp-InputArea-prompt').innerText", index)) == "[*]:"
 
     def text(self, page: Page, index: int) -> str:
         """Visible text of a cell's output."""
