@@ -291,6 +291,7 @@ class ToolEnded(Event):
         result: what the model will see.
         duration: seconds.
         output: what the tool printed.
+        cancelled: whether the run was stopped before the tool had answered.
     """
 
     type: ClassVar[str] = "tool_ended"
@@ -299,6 +300,7 @@ class ToolEnded(Event):
     cycle: int
     duration: float
     output: str = ""
+    cancelled: bool = False
 
 
 @dataclass(slots=True, kw_only=True)

@@ -181,10 +181,23 @@ class ToolResult(Value):
     def __init__(self, content: Content | None = (), **data: Any) -> None:
         super().__init__(content=content, **data)
 
+    # A result that was saved and read again is the same result: what is local does not count.
+
+    def __eq__(self, other: object) -> bool:
+        if not isinstance(other, ToolResult):
+            return NotImplemented
+        return self is other or all(getattr(self, name) == getattr(other, name) for name in _SAVED_OF_RESULT)
+
+    def __hash__(self) -> int:
+        return hash((self.tool_call_id, self.name, self.content, self.is_error))
+
     @property
     def text(self) -> str:
         """The joined text of the content."""
         return text_of(self.content)
+
+
+_SAVED_OF_RESULT = tuple(name for name, field in ToolResult.model_fields.items() if not field.exclude)
 
 
 def _metadata(value: Any) -> Any:

@@ -9,30 +9,39 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass
 from weakref import WeakKeyDictionary
 
 INTERVAL = 0.2
 """Seconds between two beats; an interrupt waits half of it on average."""
 
-_beating: WeakKeyDictionary[asyncio.AbstractEventLoop, list[int]] = WeakKeyDictionary()
+
+@dataclass(slots=True)
+class _Pulse:
+    """Of one loop: who waits in it, and whether its timer is set."""
+
+    users: int = 0
+    beating: bool = False
+
+
+_pulses: WeakKeyDictionary[asyncio.AbstractEventLoop, _Pulse] = WeakKeyDictionary()
 
 
 @contextmanager
 def heartbeat() -> Iterator[None]:
     """Keep the running loop awake; one timer per loop, however many runs wait in it."""
     loop = asyncio.get_running_loop()
-    users = _beating.setdefault(loop, [0])
-    users[0] += 1
-    if users[0] == 1:
-        _beat(loop, users)
+    pulse = _pulses.setdefault(loop, _Pulse())
+    pulse.users += 1
+    if not pulse.beating:  # the timer of a run that just ended may still be set
+        _beat(loop, pulse)
     try:
         yield
     finally:
-        users[0] -= 1
+        pulse.users -= 1
 
 
-def _beat(loop: asyncio.AbstractEventLoop, users: list[int]) -> None:
-    if users[0] > 0:
-        loop.call_later(INTERVAL, _beat, loop, users)
-    else:
-        _beating.pop(loop, None)
+def _beat(loop: asyncio.AbstractEventLoop, pulse: _Pulse) -> None:
+    pulse.beating = pulse.users > 0
+    if pulse.beating:
+        loop.call_later(INTERVAL, _beat, loop, pulse)

@@ -133,7 +133,10 @@ class _Record:
             )
         )
         # Failures of the model, of callbacks and of hooks further in pass through a wrap hook as they are.
-        if isinstance(failure, Exception) and not isinstance(failure, (AgentError, ModelError, CallbackFailed)):
+        # sys.exit() in a hook is its failure too: let through, it would end the loop in which all agents live.
+        if isinstance(failure, (Exception, SystemExit)) and not isinstance(
+            failure, (AgentError, ModelError, CallbackFailed)
+        ):
             raise self._run.fail(
                 "middleware_error", f"{self._bound.middleware}.{self._bound.hook} raised {_words(failure)}"
             ) from failure

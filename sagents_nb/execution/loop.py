@@ -32,7 +32,8 @@ async def run_leg(run: Run) -> None:
         AgentError: the run failed.
         ExecutionCancelled: the task was cancelled.
     """
-    status, error = "error", None
+    status, error, words = "error", None, None
+    run.loop = asyncio.get_running_loop()
     try:
         run.emit(RunStarted(resumed=run.resumed))
         with heartbeat():
@@ -48,11 +49,14 @@ async def run_leg(run: Run) -> None:
         kind = "callback_error" if isinstance(failure, CallbackFailed) else failure.type
         error = run.fail(kind, str(failure))
         raise error from failure
+    except Exception as failure:  # a mistake of the toolkit itself; what was recorded must still say what happened
+        words = f"{type(failure).__name__}: {failure}"
+        raise
     finally:
         run.emit(
             RunEnded(
                 status=status,
-                error=error.message if error else None,
+                error=error.message if error else words,
                 error_type=error.type if error else None,
                 duration=time.perf_counter() - run.started,
             )

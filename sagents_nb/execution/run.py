@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import time
 import uuid
 from collections.abc import Mapping
@@ -122,6 +123,7 @@ class Run:
         self.entered: set[str] = set()
         self.slow_hooks: set[tuple[str, str]] = set()
         self.started = time.perf_counter()
+        self.loop: asyncio.AbstractEventLoop | None = None
         self._call_back = fan_out([callbacks or {}, *agent.all_callbacks])
         notes = agent.locals_of(state.conversation_id)
         self._hook_runs = {
@@ -150,8 +152,16 @@ class Run:
             self._call_back(event)
 
     def publish(self, source: str, name: str, data: Mapping[str, Any]) -> None:
-        """Record something a middleware or tool publishes; called on the run's own loop."""
-        self.emit(Published(source=source, name=name, data=freeze(dict(data), path=f"data of {name!r}")))
+        """Record something a middleware or tool publishes; from any thread."""
+        event = Published(source=source, name=name, data=freeze(dict(data), path=f"data of {name!r}"))
+        try:
+            here: asyncio.AbstractEventLoop | None = asyncio.get_running_loop()
+        except RuntimeError:
+            here = None
+        if self.loop is None or here is self.loop:
+            self.emit(event)
+        else:  # a hook of a class with blocking = True runs in a thread; only the run's own loop may touch the record
+            self.loop.call_soon_threadsafe(self.emit, event)
 
     def hook_run(self, middleware: str) -> HookRun:
         """The run as this middleware sees it."""

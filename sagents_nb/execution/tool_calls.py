@@ -123,6 +123,7 @@ async def _run_call(run: Run, call: ToolCall, snapshot: State) -> ToolResult:
                 cycle=run.cycle,
                 duration=time.perf_counter() - started,
                 output=output.getvalue(),
+                cancelled=result is None,
             )
         )
 
@@ -164,7 +165,7 @@ async def _execute(run: Run, call: ToolCall, context: ToolContext, output: Outpu
             check_scope(result.update.apply(context.state), context.state, run.agent.scope)
     except ToolError as error:
         result = _error(call, str(error))
-    except Exception as error:
+    except (Exception, SystemExit) as error:  # sys.exit() in a tool is its failure, not the end of all agents
         result = _error(call, f"ERROR: ({type(error).__name__}) {error}")
     if result.is_interrupt:
         run.interrupt(result.processed, call.name, call.id)

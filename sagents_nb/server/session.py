@@ -6,7 +6,7 @@ import asyncio
 import queue
 from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, Literal, Self
 
 from sagents_nb import _late
 from sagents_nb.errors import ConfigurationError, StoreError
@@ -257,7 +257,7 @@ class Session:
                 f"{self._server.unsaved}. session.state and session.display_messages still have it"
             )
 
-    def __enter__(self) -> Session:
+    def __enter__(self) -> Self:
         return self
 
     def __exit__(self, *_details: object) -> None:
@@ -276,8 +276,10 @@ class Session:
 def start_session(
     agent: Agent, *, store: Any = None, conversation_id: str | None = None, title: str | None = None
 ) -> Session:
-    """See ``Agent.session``. A living session of the same conversation and agent is given back; one with another
-    agent is stopped first, so that a conversation has one owner.
+    """See ``Agent.session``.
+
+    A living session of the same conversation and agent is given back; one with another agent is stopped first, so
+    that a conversation has one owner.
     """
     persistence: Persistence = _memory if store is None else store
     if not hasattr(persistence, "save_turn"):
