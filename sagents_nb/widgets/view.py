@@ -281,6 +281,7 @@ class View:
         try:
             now = self._runtime.loop.time()
             ops: list[Op] = []
+            settled = self._dirty.status and self._mirror.status != "running"
             # A clock may fire a hair early; what is due within a millisecond is due.
             if self._dirty.slow and now >= self._last_slow + SLOW - 0.001:
                 self._last_slow = now
@@ -290,6 +291,8 @@ class View:
             if ops:
                 self._last_fast = now
                 self._send(ops)
+            if settled:
+                self._keep_snapshot(self._mirror)
         except Exception as error:
             self._trouble(error)
         self._schedule()
@@ -348,6 +351,10 @@ class View:
             )
         except Exception as error:
             self._trouble(error)
+
+    def _keep_snapshot(self, mirror: Mirror) -> None:
+        """Leave what a page that is loaded later draws first. Those that follow the deltas have it all, by its number."""
+        self._screen.snapshot = {"seq": self._seq, "html": str(self._frame(mirror)), "lit": []}
 
     def _frame(self, mirror: Mirror) -> Markup:
         # Hidden panes come empty and are drawn when somebody turns to them.

@@ -138,6 +138,15 @@ def test_the_status_goes_out_with_the_next_frame(session: Any, clock: Any, page:
     assert {"op": "status", "status": "running"} in page.ops
 
 
+def test_a_page_that_is_loaded_after_a_run_begins_with_what_was_said(session: Any, clock: Any, page: Any) -> None:
+    view = ChatView(session)
+    page.open(view, "chat")
+    session.emit(DisplayChanged(rows=rows(Message("user", "remember me"))), StatusChanged(status="idle"))
+    clock.advance(1)
+    assert "remember me" in view._screen.snapshot["html"]
+    assert view._screen.snapshot["seq"] == page.deltas[-1]["seq"]
+
+
 def test_an_error_and_the_queue_are_shown(session: Any, clock: Any, page: Any) -> None:
     page.open(ChatView(session), "chat")
     session.emit(QueueChanged(texts=("and then?",)), StatusChanged(status="error", error="the model is gone"))
