@@ -71,6 +71,7 @@ class View:
         self._seq = 0
         self._drawings: dict[str, frozenset[str]] = {}
         self._stale: set[str] = set()
+        self._settled = False
         self._last_fast = self._last_slow = float("-inf")
         self._timer: asyncio.TimerHandle | None = None
         self._unsubscribe: Callable[[], None] | None = None
@@ -281,7 +282,7 @@ class View:
         try:
             now = self._runtime.loop.time()
             ops: list[Op] = []
-            settled = self._dirty.status and self._mirror.status != "running"
+            self._settled |= self._dirty.status and self._mirror.status != "running"
             # A clock may fire a hair early; what is due within a millisecond is due.
             if self._dirty.slow and now >= self._last_slow + SLOW - 0.001:
                 self._last_slow = now
@@ -291,7 +292,9 @@ class View:
             if ops:
                 self._last_fast = now
                 self._send(ops)
-            if settled:
+            # Drawing anew makes the panes count as sent what is in them, so all of it must have been sent.
+            if self._settled and not self._dirty.slow:
+                self._settled = False
                 self._keep_snapshot(self._mirror)
         except Exception as error:
             self._trouble(error)

@@ -154,10 +154,17 @@ class Lab:
         self._wait_loaded(page)
         return page
 
-    def reload(self, page: Page) -> None:
-        """Load the page again; the kernel goes on."""
+    def reload(self, page: Page, *, kernel: bool = True) -> None:
+        """Load the page again; a kernel that runs goes on.
+
+        Args:
+            page: which.
+            kernel: whether to wait for one.
+        """
         page.reload(wait_until="domcontentloaded")
-        self._wait_loaded(page)
+        page.wait_for_selector(".jp-Notebook .jp-Cell", timeout=60_000)
+        if kernel:
+            self._wait_loaded(page)
 
     def _wait_loaded(self, page: Page) -> None:
         page.wait_for_selector(".jp-Notebook .jp-Cell", timeout=60_000)
@@ -197,6 +204,10 @@ class Lab:
             count,
         )
         self.wait_idle(page)
+
+    def show(self, page: Page, index: int) -> None:
+        """Scroll to a cell; JupyterLab puts only those near the visible part into the page."""
+        page.evaluate("i => window.jupyterapp.shell.currentWidget.content.scrollToItem(i, 'start')", index)
 
     def start_cell(self, page: Page, index: int) -> None:
         """Run one cell, without waiting."""
