@@ -106,7 +106,9 @@ class Agent(Configured):
         for assembled in (self.stack, self.all_tools, self.system_prompt, self.all_callbacks):
             del assembled
 
-    __hash__ = object.__hash__
+    def __hash__(self) -> int:
+        # Not `= object.__hash__`: pydantic would take that for unset, and hash the fields of every subclass.
+        return object.__hash__(self)
 
     def __eq__(self, other: object) -> bool:
         return self is other
@@ -140,11 +142,11 @@ class Agent(Configured):
     def all_callbacks(self) -> tuple[Callbacks, ...]:
         """Its own handlers, then those of its middlewares in stack order."""
         check_callbacks(self.callbacks, "Agent(callbacks=…)")
-        maps: list[Callbacks] = [self.callbacks]
+        maps: list[Callbacks] = [self.callbacks or {}]
         for bound in self.stack.hooks("callbacks"):
             found = bound.function()
             check_callbacks(found, f"{bound.middleware}.callbacks()")
-            maps.append(found)
+            maps.append(found or {})
         return tuple(maps)
 
     def replace(self, **changes: Any) -> Agent:
@@ -207,6 +209,8 @@ class Agent(Configured):
         if not isinstance(state, State):
             raise TypeError(f"an agent runs on a State or on the user's text, got a {type(state).__name__}: {state!r}")
         check_callbacks(callbacks, "execute(callbacks=…)")
+        if max_runs is not None and max_runs < 1:
+            raise ValueError(f"execute(max_runs={max_runs!r}): it is the number of model calls allowed, at least 1")
         if not state.messages:
             raise AgentError(
                 "the State has no messages, so there is nothing to answer: State.from_text('…')",

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from typing import Any, Literal
 
+from sagents_nb.frozen import same_json
 from sagents_nb.state import State
 from sagents_nb.value import Value
 
@@ -117,6 +118,6 @@ def _mapping(name: str, old: Any, new: Any, show: Any) -> list[Change]:
             changes.append(Change(path=path, kind="removed", before=show(old[key])))
         elif key not in old:
             changes.append(Change(path=path, kind="added", after=show(new[key])))
-        elif old[key] != new[key]:
+        elif not same_json(old[key], new[key]):
             changes.append(Change(path=path, kind="replaced", before=show(old[key]), after=show(new[key])))
     return changes

@@ -9,6 +9,7 @@ import subprocess
 import sys
 from collections.abc import Sequence
 from importlib.resources import as_file, files
+from io import TextIOWrapper
 from pathlib import Path
 
 from sagents_nb import __version__
@@ -35,13 +36,18 @@ def main(arguments: Sequence[str] | None = None) -> int:
     lab.add_argument("--no-browser", action="store_true", help="only say where JupyterLab listens")
     lab.add_argument("--port", type=int, help="where JupyterLab listens")
     demo = commands.add_parser("demo", help="run an agent in the terminal and write an HTML report")
-    demo.add_argument(
-        "--html", type=Path, default=Path("sagents-demo.html"), help="the report (default: %(default)s)"
-    )
+    demo.add_argument("--html", type=Path, default=Path("sagents-demo.html"), help="the report (default: %(default)s)")
     options = parser.parse_args(arguments)
+    if isinstance(sys.stdout, TextIOWrapper):
+        sys.stdout.reconfigure(errors="replace")  # a terminal that has no arrows gets question marks, not a traceback
     try:
         if options.command == "lab":
             return open_lab(options.folder, browser=not options.no_browser, port=options.port)
+        if not options.html.parent.is_dir():
+            raise FileNotFoundError(
+                f"there is no folder {options.html.parent} for the report; make it, or name another file: "
+                "sagents-nb demo --html FILE"
+            )
         from sagents_nb.demo import run_demo
 
         run_demo(options.html)
@@ -61,8 +67,11 @@ def copy_tutorials(folder: Path) -> list[Path]:
         The files that were copied.
 
     Raises:
+        FileExistsError: `folder` is a file.
         FileNotFoundError: the package came without its tutorials.
     """
+    if folder.exists() and not folder.is_dir():
+        raise FileExistsError(f"{folder} is a file; name a folder for the tutorials: sagents-nb lab FOLDER")
     folder.mkdir(parents=True, exist_ok=True)
     copied = []
     with as_file(files("sagents_nb")) as package:
@@ -103,6 +112,9 @@ def open_lab(folder: Path, *, browser: bool = True, port: int | None = None) -> 
         command.append("--allow-root")
     # The kernel is to be this environment's, also when it was not activated.
     environment = {**os.environ, "PATH": f"{Path(sys.executable).parent}{os.pathsep}{os.environ.get('PATH', '')}"}
+    if os.name == "posix":
+        sys.stdout.flush()
+        os.execve(sys.executable, command, environment)  # it takes our place, and gets our signals
     with subprocess.Popen(command, env=environment) as lab:
         while True:
             try:

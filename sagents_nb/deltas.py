@@ -166,12 +166,9 @@ def _tool_call(block: _Block, text: str) -> ToolCall:
     identity = {"id": block.id} if block.id else {}
     try:
         arguments = json.loads(text) if text.strip() else {}
-    except ValueError:
-        arguments = None
-    if isinstance(arguments, dict):
-        try:
+        if isinstance(arguments, dict):
             return ToolCall(block.name, arguments, **identity)
-        except ValueError:
-            # JSON text that Python reads but JSON does not have, such as NaN.
-            pass
+    except (ValueError, RecursionError):
+        # No JSON; JSON that Python reads but JSON does not have, such as NaN; brackets a thousand deep.
+        pass
     return ToolCall(block.name, {}, invalid_arguments=text, **identity)

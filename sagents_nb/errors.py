@@ -145,6 +145,14 @@ class StoreClosed(StoreError):
     """The store was closed; open it again with ``Store(path)``."""
 
 
+def in_words(error: BaseException) -> str:
+    """The text of an error, whatever its class makes of `str`."""
+    try:
+        return str(error)
+    except Exception:
+        return f"(an error whose text cannot be made: its class {type(error).__name__} has a broken __str__)"
+
+
 def did_you_mean(word: str, known: Iterable[str]) -> str:
     """Spelling hint for an unknown word.
 

@@ -12,7 +12,7 @@ from typing import Any, ClassVar
 
 from sagents_nb.changes import Change, describe_changes
 from sagents_nb.deltas import Delta, TextDelta
-from sagents_nb.frozen import thaw
+from sagents_nb.frozen import clean_text, thaw
 from sagents_nb.messages import Message, ToolCall, ToolResult
 from sagents_nb.state import State
 from sagents_nb.value import Value
@@ -62,8 +62,12 @@ def _plain(value: Any) -> Any:
         return {"id": value.id, "name": value.name}
     if isinstance(value, ToolResult):
         return {"is_error": value.is_error, "is_interrupt": value.is_interrupt, "characters": len(value.text)}
+    if isinstance(value, str):
+        return clean_text(value)
     if isinstance(value, Value):
         return value.to_json()
+    if isinstance(value, Delta):
+        return {"type": value.type} | {item.name: _plain(getattr(value, item.name)) for item in fields(value)}
     if isinstance(value, (list, tuple)):
         return [_plain(item) for item in value]
     if isinstance(value, dict):
@@ -128,6 +132,7 @@ class HookEnded(Event):
         before: State the hook was given.
         after: State the hook left.
         error: what it raised, in words.
+        cancelled: whether the run was stopped while it ran.
     """
 
     type: ClassVar[str] = "hook_ended"
@@ -139,6 +144,7 @@ class HookEnded(Event):
     before: State | None = None
     after: State | None = None
     error: str | None = None
+    cancelled: bool = False
 
     @property
     def changes(self) -> tuple[Change, ...]:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 from typing import Annotated, Any, NoReturn, TypeAlias
 
-from pydantic import PlainValidator, WithJsonSchema
+from pydantic import BeforeValidator, PlainValidator, WithJsonSchema
 
 _HOW = "make a changed copy instead: {**value, 'key': …} or [*value, …]"
 
@@ -127,6 +127,11 @@ def freeze(value: Any, *, path: str = "value", hint: str = _HOW) -> Any:
     )
 
 
+def same_json(one: Any, other: Any) -> bool:
+    """Whether two JSON values are the same as JSON: unlike ``==`` it tells true from 1 and 1 from 1.0."""
+    return one is other or (one == other and repr(one) == repr(other))
+
+
 def thaw(value: Any) -> Any:
     """Plain, changeable copy of a frozen JSON value."""
     if isinstance(value, dict):
@@ -146,6 +151,10 @@ def frozen_object(value: Any, *, path: str, hint: str) -> FrozenDict:
         raise ValueError(f"{path} is a {type(value).__name__}; it is a dict with string keys")
     frozen: FrozenDict = freeze(value, path=path, hint=hint)
     return frozen
+
+
+CleanText: TypeAlias = Annotated[str, BeforeValidator(lambda text: clean_text(text) if isinstance(text, str) else text)]
+"""Field type: text without halves of characters."""
 
 
 def _any_object(value: Any) -> FrozenDict:

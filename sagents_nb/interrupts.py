@@ -8,7 +8,7 @@ from typing import Any
 
 from pydantic import Field
 
-from sagents_nb.frozen import JsonObject
+from sagents_nb.frozen import CleanText, JsonObject
 from sagents_nb.value import Value
 
 
@@ -21,8 +21,8 @@ class Interrupt(Value):
         data: JSON that whoever asks the person needs.
     """
 
-    kind: str
-    message: str = ""
+    kind: CleanText
+    message: CleanText = ""
     data: JsonObject = Field(default_factory=dict)
 
     def __init__(self, kind: str, message: str = "", data: Mapping[str, Any] | None = None, **more: Any) -> None:
@@ -50,9 +50,9 @@ class PendingInterrupt(Value):
     """
 
     id: str = Field(default_factory=lambda: uuid.uuid4().hex)
-    kind: str
-    message: str = ""
+    kind: CleanText
+    message: CleanText = ""
     data: JsonObject = Field(default_factory=dict)
-    source: str = ""
-    tool_call_id: str | None = None
+    source: CleanText = ""
+    tool_call_id: CleanText | None = None
     members: tuple[PendingInterrupt, ...] = ()

@@ -15,14 +15,11 @@ from pydantic import (
     model_serializer,
 )
 
-from sagents_nb.frozen import JsonObject, clean_text, frozen_object, thaw
+from sagents_nb.frozen import CleanText, JsonObject, frozen_object, thaw
 from sagents_nb.value import Value
 
 Role: TypeAlias = Literal["user", "assistant", "tool", "system"]
 MessageStatus: TypeAlias = Literal["complete", "length", "cancelled", "refused", "stream_error"]
-
-
-CleanText: TypeAlias = Annotated[str, BeforeValidator(lambda text: clean_text(text) if isinstance(text, str) else text)]
 
 
 class _Tagged(Value):
@@ -77,7 +74,7 @@ class File(_Tagged):
     """A document, either by `url` or as base64 `data` with its `media_type`."""
 
     type: Literal["file"] = "file"
-    name: str = ""
+    name: CleanText = ""
     url: str | None = None
     data: str | None = Field(default=None, repr=False)
     media_type: str | None = None
@@ -146,10 +143,10 @@ class ToolCall(Value):
             model is told.
     """
 
-    name: str
+    name: CleanText
     arguments: Annotated[dict[str, Any], PlainValidator(_arguments)] = Field(default_factory=dict)
-    id: str = Field(default_factory=lambda: f"call_{uuid.uuid4().hex[:12]}")
-    invalid_arguments: str | None = None
+    id: CleanText = Field(default_factory=lambda: f"call_{uuid.uuid4().hex[:12]}")
+    invalid_arguments: CleanText | None = None
 
     def __init__(self, name: str, arguments: Mapping[str, Any] | None = None, **data: Any) -> None:
         super().__init__(name=name, arguments=arguments or {}, **data)
@@ -169,14 +166,14 @@ class ToolResult(Value):
         display_text: a short label for people.
     """
 
-    tool_call_id: str = ""
-    name: str = ""
+    tool_call_id: CleanText = ""
+    name: CleanText = ""
     content: Parts = ()
     is_error: bool = False
     is_interrupt: bool = False
     processed: Any = Field(default=None, exclude=True, repr=False)
     update: Any = Field(default=None, exclude=True, repr=False)
-    display_text: str | None = None
+    display_text: CleanText | None = None
 
     def __init__(self, content: Content | None = (), **data: Any) -> None:
         super().__init__(content=content, **data)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import re
 from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar, TypeAlias
@@ -86,7 +87,9 @@ class Middleware(Configured):
         checked = check(value)
         return value if type(value) in (list, dict, set) and checked == value else checked
 
-    __hash__ = object.__hash__
+    def __hash__(self) -> int:
+        # Not `= object.__hash__`: pydantic would take that for unset, and hash the fields of every subclass.
+        return object.__hash__(self)
 
     def __eq__(self, other: object) -> bool:
         return self is other
@@ -197,7 +200,7 @@ class Stack:
         entries: list[StackEntry] = []
         tools: list[Tool] = []
         for name, item in zip(_unique_names(middleware), middleware, strict=True):
-            own = tuple(as_tool(each) for each in item.tools())
+            own = _tools(item, name)
             tools += own
             entries.append(
                 StackEntry(
@@ -299,7 +302,6 @@ class Stack:
 
 def _unique_names(middleware: Sequence[Middleware]) -> list[str]:
     names: list[str] = []
-    seen: dict[str, int] = {}
     for item in middleware:
         if isinstance(item, type) and issubclass(item, Middleware):
             raise ConfigurationError(f"{item.__name__} is the class; put an instance in the list: {item.__name__}()")
@@ -312,8 +314,12 @@ def _unique_names(middleware: Sequence[Middleware]) -> list[str]:
             raise ConfigurationError(
                 f"two middlewares are named {item.name!r}; give one another name: {type(item).__name__}(name='…')"
             )
-        seen[item.name] = seen.get(item.name, 0) + 1
-        names.append(item.name if seen[item.name] == 1 else f"{item.name}-{seen[item.name]}")
+        count = 1
+        name = item.name
+        while name in names:
+            count += 1
+            name = f"{item.name}-{count}"
+        names.append(name)
     return names
 
 
@@ -333,6 +339,13 @@ def _bind(entry: StackEntry, hook: str) -> BoundHook:
     )
 
 
+def _tools(item: Middleware, name: str) -> tuple[Tool, ...]:
+    tools: object = item.tools()
+    if not isinstance(tools, (list, tuple)):
+        raise ConfigurationError(f"{name}.tools() returned {tools!r}; it returns a list of functions or Tools")
+    return tuple(as_tool(each) for each in tools)
+
+
 def _prompt(item: Middleware, name: str) -> str:
     prompt = item.system_prompt()
     if isinstance(prompt, str):
@@ -347,5 +360,5 @@ def _summary(cls: type) -> str:
 
 
 def _short(value: Any) -> str:
-    text = repr(value)
+    text = re.sub(r" at 0x[0-9a-fA-F]+", "", repr(value))  # an address differs from run to run
     return text if len(text) <= 80 else text[:79] + "…"

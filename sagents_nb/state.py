@@ -7,7 +7,7 @@ from typing import Annotated, Any, Literal, Self
 
 from pydantic import Field, PlainValidator
 
-from sagents_nb.frozen import freeze, frozen_object
+from sagents_nb.frozen import CleanText, freeze, frozen_object, same_json
 from sagents_nb.interrupts import PendingInterrupt
 from sagents_nb.messages import Content, Message
 from sagents_nb.value import Value
@@ -26,7 +26,7 @@ class Todo(Value):
     """One item of a task list."""
 
     id: int = Field(gt=0)
-    content: str = Field(min_length=1, max_length=1000)
+    content: CleanText = Field(min_length=1, max_length=1000)
     status: Literal["pending", "in_progress", "completed", "cancelled"] = "pending"
 
 
@@ -124,8 +124,7 @@ class State(Value):
         """Read what `to_json` gave, as a dict or as JSON text.
 
         Raises:
-            ValueError: it was written by a newer version of the toolkit.
-            pydantic.ValidationError: it is not a State.
+            ValueError: it was written by a newer version of the toolkit, or is not a State.
         """
         if isinstance(data, str):
             data = _parse(data)
@@ -135,7 +134,7 @@ class State(Value):
                 f"this State has the format version {version!r}, newer than the {STATE_VERSION} this sagents_nb "
                 "knows: pip install --upgrade sagents-nb"
             )
-        return cls.model_validate({key: value for key, value in data.items() if key != "version"})
+        return super().from_json({key: value for key, value in data.items() if key != "version"})
 
     def _repr_mimebundle_(self, **_options: object) -> dict[str, str]:
         from sagents_nb import _late
@@ -210,14 +209,18 @@ class StateUpdate(Value):
                 raise ValueError(f"the returned State changes {name}, which a tool may not: {how}")
         old_todos = {todo.id: todo for todo in before.todos}
         new_ids = {todo.id for todo in after.todos}
-        return cls(
+        update = cls(
             messages=after.messages[count:],
             metadata={
                 key: value
                 for key, value in after.metadata.items()
-                if key not in before.metadata or before.metadata[key] != value
+                if key not in before.metadata or not same_json(before.metadata[key], value)
             },
             delete_metadata=tuple(key for key in before.metadata if key not in after.metadata),
             put_todos=tuple(todo for todo in after.todos if old_todos.get(todo.id) != todo),
             delete_todos=tuple(key for key in old_todos if key not in new_ids),
         )
+        if update.apply(before).todos == after.todos:
+            return update
+        # Another order cannot be said item by item.
+        return update.model_copy(update={"todos": after.todos, "put_todos": (), "delete_todos": ()})

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import inspect
 import re
 import sys
@@ -17,6 +18,7 @@ from pydantic import ConfigDict, Field, create_model
 from pydantic.json_schema import GenerateJsonSchema
 
 from sagents_nb.errors import ConfigurationError, ToolError, did_you_mean
+from sagents_nb.frozen import thaw
 from sagents_nb.state import State
 
 _NAME = re.compile(r"[a-zA-Z0-9_-]{1,64}")
@@ -177,10 +179,11 @@ class Tool:
         Raises:
             ToolError: they do not fit; the text tells the model what to do.
         """
+        plain: dict[str, Any] = thaw(dict(arguments))  # the call stays as it is, whatever the function does with them
         if self._arguments is None:
-            return dict(arguments)
+            return plain
         try:
-            checked = self._arguments.model_validate(dict(arguments))
+            checked = self._arguments.model_validate(plain)
         except pydantic.ValidationError as error:
             raise ToolError(self._explain(error, arguments)) from None
         fields = self._arguments.model_fields
@@ -304,26 +307,39 @@ def _make(
 ) -> Tool:
     if not callable(target):
         raise ConfigurationError(f"@tool got {target!r}, a {type(target).__name__}; it decorates a function")
-    name = name or str(getattr(target, "__name__", type(target).__name__))
+    function = _function_of(target)
+    name = name or str(
+        getattr(function if isinstance(target, functools.partial) else target, "__name__", type(target).__name__)
+    )
     if not _NAME.fullmatch(name):
         raise ConfigurationError(
             f"{name!r} cannot be a tool's name: letters, digits, _ and -, at most 64. Give it one with @tool(name='…')"
         )
-    doc = docstring_parser.parse(inspect.getdoc(target) or "")
+    if inspect.isgeneratorfunction(function) or inspect.isasyncgenfunction(function):
+        raise ConfigurationError(
+            f"tool {name!r} is a generator, which has no one answer; collect and return a list or a str"
+        )
+    if timeout is not None and timeout <= 0:
+        raise ConfigurationError(f"tool {name!r}: timeout is {timeout!r}; it is a number of seconds above 0, or None")
+    own = None if isinstance(target, functools.partial) else inspect.getdoc(target)
+    doc = docstring_parser.parse(own or inspect.getdoc(function) or "")
     told = {param.arg_name: param.description for param in doc.params if param.description}
     fields: dict[str, Any] = {}
     context_parameter = None
     for parameter, annotation in _parameters(target, name, namespace):
         if _is_context(annotation):
+            if context_parameter is not None:
+                raise ConfigurationError(
+                    f"tool {name!r} takes the context twice, as {context_parameter!r} and as {parameter.name!r}; once will do"
+                )
             context_parameter = parameter.name
             continue
         # Fields have names of their own so that a parameter called "schema" or "copy" is no trouble.
-        extra = Field(alias=parameter.name, description=told.get(parameter.name))
-        if _has_description(annotation):
-            extra = Field(alias=parameter.name)
-        if parameter.default is not inspect.Parameter.empty:
-            extra.default = parameter.default
-        fields[f"p{len(fields)}"] = (annotation, extra)
+        default = ... if parameter.default is inspect.Parameter.empty else parameter.default
+        extra: dict[str, Any] = {"alias": parameter.name}
+        if parameter.name in told and not _has_description(annotation):
+            extra["description"] = told[parameter.name]
+        fields[f"p{len(fields)}"] = (annotation, Field(default, **extra))
     try:
         arguments = create_model(f"{name}_arguments", __config__=ConfigDict(extra="forbid"), **fields)
         schema = arguments.model_json_schema(schema_generator=_Schema)
@@ -341,7 +357,7 @@ def _make(
         description=description,
         input_schema=schema,
         function=target,
-        is_async=inspect.iscoroutinefunction(target) or inspect.iscoroutinefunction(getattr(target, "__call__", None)),  # noqa: B004 - an async __call__
+        is_async=inspect.iscoroutinefunction(target) or inspect.iscoroutinefunction(type(target).__call__),
         context_parameter=context_parameter,
         display_text=display_text,
         timeout=timeout,
@@ -353,7 +369,13 @@ def _make(
 def _parameters(
     target: Callable[..., Any], tool_name: str, namespace: Mapping[str, Any]
 ) -> Iterator[tuple[inspect.Parameter, Any]]:
-    for parameter in inspect.signature(target).parameters.values():
+    try:
+        parameters = inspect.signature(target).parameters.values()
+    except ValueError as error:
+        raise ConfigurationError(
+            f"tool {tool_name!r}: {error}, so its parameters are not known; write a def that calls it"
+        ) from error
+    for parameter in parameters:
         if parameter.kind in (
             inspect.Parameter.VAR_POSITIONAL,
             inspect.Parameter.VAR_KEYWORD,
@@ -362,6 +384,10 @@ def _parameters(
             raise ConfigurationError(
                 f"tool {tool_name!r}: parameter {parameter.name!r} is {parameter.kind.description}; "
                 "a model gives arguments by name, so write ordinary parameters with type hints"
+            )
+        if parameter.annotation is inspect.Parameter.empty and parameter.name in ("self", "cls"):
+            raise ConfigurationError(
+                f"tool {tool_name!r} is a method without its object: make the tool from one, tool(thing.{tool_name})"
             )
         if parameter.annotation is inspect.Parameter.empty:
             raise ConfigurationError(
@@ -374,19 +400,35 @@ def _parameters(
 def _resolve(
     parameter: inspect.Parameter, target: Callable[..., Any], tool_name: str, namespace: Mapping[str, Any]
 ) -> Any:
-    if not isinstance(parameter.annotation, str):
-        return parameter.annotation
-    function = inspect.unwrap(target)
-    scope: dict[str, Any] = dict(getattr(function, "__globals__", {}))
+    function = _function_of(target)
+    own: dict[str, Any] = dict(getattr(function, "__globals__", {}))
+    # What is local where the tool is made is seen by functions made there; others have names of their own.
+    places = [namespace, own] if "<locals>" not in getattr(function, "__qualname__", "") else [own, namespace]
+    names: dict[str, Any] = {"ToolContext": ToolContext}
+    for place in places:
+        names.update(place)
     if inspect.isfunction(function):
-        scope |= inspect.getclosurevars(function).nonlocals
+        names |= inspect.getclosurevars(function).nonlocals
+    holder = types.SimpleNamespace(__annotations__={parameter.name: parameter.annotation})
     try:
-        return eval(parameter.annotation, {"ToolContext": ToolContext, **scope}, dict(namespace))  # noqa: S307
+        return typing.get_type_hints(holder, names, include_extras=True)[parameter.name]
     except Exception as error:
         raise ConfigurationError(
             f"tool {tool_name!r}: the type hint {parameter.annotation!r} of parameter {parameter.name!r} cannot "
             f"be resolved ({type(error).__name__}: {error}); import the name before the tool is defined"
         ) from error
+
+
+def _function_of(target: Callable[..., Any]) -> Any:
+    """The plain function behind a decorated one, a partial, a method or a callable object; it knows its names."""
+    target = inspect.unwrap(target)
+    while isinstance(target, functools.partial):
+        target = inspect.unwrap(target.func)
+    if inspect.isclass(target):
+        target = target.__init__
+    elif not inspect.isroutine(target):
+        target = type(target).__call__
+    return getattr(target, "__func__", target)
 
 
 def _is_context(annotation: Any) -> bool:

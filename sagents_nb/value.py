@@ -37,6 +37,9 @@ class Value(BaseModel):
         """Read what `to_json` gave, as a dict or as JSON text.
 
         Raises:
-            pydantic.ValidationError: it is not that.
+            ValueError: it is not that; mostly a pydantic.ValidationError that names the places.
         """
-        return cls.model_validate_json(data) if isinstance(data, str) else cls.model_validate(data)
+        try:
+            return cls.model_validate_json(data) if isinstance(data, str) else cls.model_validate(data)
+        except TypeError as error:  # something lacks what its class takes by position
+            raise ValueError(f"this is not the JSON form of a {cls.__name__}: {error}") from error

@@ -61,6 +61,10 @@ def check_callbacks(callbacks: Callbacks | None, owner: str) -> None:
     Raises:
         ConfigurationError: an unknown name, or a handler that cannot be called, or a coroutine function.
     """
+    if callbacks is not None and not isinstance(callbacks, Mapping):
+        raise ConfigurationError(
+            f"{owner}: callbacks are a dict of event name to function, got a {type(callbacks).__name__}"
+        )
     for name, handler in (callbacks or {}).items():
         if name not in CALLBACKS:
             raise ConfigurationError(

@@ -13,7 +13,7 @@ import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
-from typing import Any, TextIO
+from typing import Any, TextIO, cast
 
 MAX_OUTPUT = 1_000_000
 """Characters kept of what one call prints."""
@@ -44,8 +44,8 @@ class Output:
         return self._buffer.getvalue()
 
 
-class _Router(io.TextIOBase):
-    """Stands in for ``sys.stdout``; anything but writing is the real stream's business."""
+class _Router:
+    """Stands in for ``sys.stdout``; anything but writing is the real stream's business, its encoding for example."""
 
     def __init__(self, stream: TextIO) -> None:
         self.stream = stream
@@ -86,7 +86,7 @@ def _routed() -> Iterator[None]:
     with _lock:
         _users += 1
         if not isinstance(sys.stdout, _Router):
-            sys.stdout = _Router(sys.stdout)
+            sys.stdout = cast("TextIO", _Router(sys.stdout))
     try:
         yield
     finally:

@@ -8,14 +8,16 @@ import time
 from types import TracebackType
 from typing import Any
 
-from sagents_nb.errors import AgentError, ModelError
+from sagents_nb.errors import AgentError, ModelError, in_words
 from sagents_nb.events import HookEnded, HookSlow, HookStarted
 from sagents_nb.execution.callbacks import CallbackFailed
+from sagents_nb.execution.cancellation import stop_requests
 from sagents_nb.execution.run import Run
 from sagents_nb.execution.scope_guard import check_scope
 from sagents_nb.execution.threads import in_thread
 from sagents_nb.hooks import STATE_HOOKS
 from sagents_nb.interrupts import Interrupt
+from sagents_nb.messages import Message
 from sagents_nb.stack import BoundHook
 from sagents_nb.state import State
 
@@ -71,6 +73,10 @@ async def call_wrapped(run: Run, bound: BoundHook, *arguments: Any, expect: type
                 f"it returned a {type(answer).__name__}; a wrap hook returns the {expect.__name__} that "
                 "`await call_next(…)` gave, or one of its own"
             )
+        if isinstance(answer, Message) and answer.role != "assistant":
+            raise TypeError(
+                f"it returned a Message of the role {answer.role!r}; the model's is Message('assistant', …)"
+            )
         return answer
 
 
@@ -118,6 +124,7 @@ class _Record:
         self, _type: type[BaseException] | None, failure: BaseException | None, _traceback: TracebackType | None
     ) -> None:
         duration = time.perf_counter() - self._started
+        stopped = isinstance(failure, asyncio.CancelledError) and not _is_its_own(failure)
         # Wrap hooks of several tools run at once: what changed meanwhile is not theirs.
         after = self._run.state if self._bound.hook in STATE_HOOKS else self._before
         self._run.emit(
@@ -129,22 +136,30 @@ class _Record:
                 changed=after is not self._before,
                 before=self._before,
                 after=after,
-                error=None if failure is None else _words(failure),
+                error=None if failure is None or stopped else _words(failure),
+                cancelled=stopped,
             )
         )
-        # Failures of the model, of callbacks and of hooks further in pass through a wrap hook as they are.
-        # sys.exit() in a hook is its failure too: let through, it would end the loop in which all agents live.
-        if isinstance(failure, (Exception, SystemExit)) and not isinstance(
-            failure, (AgentError, ModelError, CallbackFailed)
-        ):
+        if failure is not None and _is_its_own(failure):
             raise self._run.fail(
                 "middleware_error", f"{self._bound.middleware}.{self._bound.hook} raised {_words(failure)}"
             ) from failure
 
 
-def _words(failure: BaseException) -> str:
+def _is_its_own(failure: BaseException) -> bool:
+    """Whether a hook is to blame for what came out of it."""
     if isinstance(failure, asyncio.CancelledError):
-        return "cancelled"
+        return not stop_requests()  # it cancelled something of its own
+    # Failures of the model, of callbacks and of hooks further in pass through a wrap hook as they are.
+    if isinstance(failure, (AgentError, ModelError, CallbackFailed)):
+        return False
+    # sys.exit() in a hook is its failure too: let through, it would end the loop in which all agents live.
+    return isinstance(failure, (Exception, SystemExit))
+
+
+def _words(failure: BaseException) -> str:
     if isinstance(failure, AgentError):
         return failure.message
-    return f"{type(failure).__name__}: {failure}"
+    if isinstance(failure, asyncio.CancelledError):
+        return "CancelledError, though nobody stopped the run"
+    return f"{type(failure).__name__}: {in_words(failure)}"

@@ -10,6 +10,7 @@ from contextlib import asynccontextmanager
 from sagents_nb.errors import AgentError, ExecutionCancelled, ModelError
 from sagents_nb.events import CycleStarted, HistoryRepaired, MiddlewarePrepared, RunEnded, RunStarted
 from sagents_nb.execution.callbacks import CallbackFailed
+from sagents_nb.execution.cancellation import stop_requests
 from sagents_nb.execution.heartbeat import heartbeat
 from sagents_nb.execution.hooks import call_hook, run_hooks
 from sagents_nb.execution.model_call import ask_model
@@ -34,6 +35,7 @@ async def run_leg(run: Run) -> None:
     """
     status, error, words = "error", None, None
     run.loop = asyncio.get_running_loop()
+    run.stop_requests = stop_requests()
     try:
         run.emit(RunStarted(resumed=run.resumed))
         with heartbeat():
@@ -53,14 +55,18 @@ async def run_leg(run: Run) -> None:
         words = f"{type(failure).__name__}: {failure}"
         raise
     finally:
-        run.emit(
-            RunEnded(
-                status=status,
-                error=error.message if error else words,
-                error_type=error.type if error else None,
-                duration=time.perf_counter() - run.started,
-            )
+        ended = RunEnded(
+            status=status,
+            error=error.message if error else words,
+            error_type=error.type if error else None,
+            duration=time.perf_counter() - run.started,
         )
+        try:
+            run.emit(ended)
+        except CallbackFailed as failure:
+            # Callbacks for the end are told of errors: the one that is on its way is the one to report.
+            if error is not None:
+                error.add_note(str(failure))
 
 
 async def cycle(run: Run) -> bool:
@@ -71,6 +77,8 @@ async def cycle(run: Run) -> bool:
     """
     for step in CYCLE:
         await step(run)
+        if stop_requests() > run.stop_requests:  # a hook or a tool swallowed the cancellation; Stop is Stop
+            raise asyncio.CancelledError
         if run.stop_if_interrupted():
             return False
     return needs_model(run)
@@ -127,11 +135,11 @@ async def agent_hooks(run: Run) -> AsyncIterator[None]:
     try:
         await _before_agent(run)
         yield
+        failures = await _after_agent(run)
     except BaseException:
         # The first failure is the one to report; what an after_agent hook raises now is in the record.
         await _after_agent(run)
         raise
-    failures = await _after_agent(run)
     if failures:
         raise failures[0]
 
@@ -145,17 +153,17 @@ async def _before_agent(run: Run) -> None:
 
 
 async def _after_agent(run: Run) -> list[Exception]:
-    """Run after_agent of every middleware that before_agent came to, also when one of them fails."""
-    task = asyncio.current_task()
-    limit = LEAVE_TIMEOUT if task is not None and task.cancelling() else None
+    """Run after_agent, once, of every middleware that before_agent came to, also when one of them fails."""
+    limit = LEAVE_TIMEOUT if stop_requests() else None
     failures: list[Exception] = []
     try:
         async with asyncio.timeout(limit):
             for bound in run.agent.stack.hooks("after_agent"):
                 if bound.middleware in run.entered:
+                    run.entered.remove(bound.middleware)
                     try:
                         await call_hook(run, bound)
-                    except (AgentError, CallbackFailed) as failure:
+                    except (AgentError, ModelError, CallbackFailed) as failure:
                         failures.append(failure)
     except TimeoutError as late:
         failures.append(late)

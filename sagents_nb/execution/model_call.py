@@ -4,16 +4,18 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable
 from functools import partial
 
-from sagents_nb.deltas import MessageBuilder
-from sagents_nb.errors import ModelError
+from sagents_nb.deltas import Delta, MessageBuilder
+from sagents_nb.errors import ModelError, in_words
 from sagents_nb.events import MessageAdded, ModelDelta, ModelEnded, ModelFailed, ModelStarted
+from sagents_nb.execution.callbacks import CallbackFailed
+from sagents_nb.execution.cancellation import stop_requests
 from sagents_nb.execution.hooks import call_wrapped
 from sagents_nb.execution.repair import repair_history
 from sagents_nb.execution.run import Run
-from sagents_nb.messages import Message
+from sagents_nb.messages import Message, MessageStatus
 from sagents_nb.models.base import ChatModel, ModelRequest
 
 ATTEMPTS = 3
@@ -39,7 +41,7 @@ async def ask_model(run: Run) -> None:
     )
     try:
         message = await call(request)
-    except (asyncio.CancelledError, ModelError):
+    except (asyncio.CancelledError, ModelError, CallbackFailed):
         keep_partial(run)
         raise
     run.partial = None
@@ -60,6 +62,7 @@ def add_message(run: Run, message: Message) -> None:
 
 
 async def _send(run: Run, request: ModelRequest) -> Message:
+    run.partial = None  # of an earlier try of a wrap hook
     # The door: whatever hooks made of the request, what is really sent is right.
     messages, _ = repair_history(request.messages)
     request = request.replace(messages=messages, model=request.model or run.agent.model)
@@ -136,8 +139,10 @@ async def _stream(run: Run, request: ModelRequest, attempt: int) -> Message:
     )
     started = time.perf_counter()
     builder = MessageBuilder()
-    stream = model.stream(request)
+    stream: AsyncIterator[Delta] | None = None
+    status: MessageStatus | None = "stream_error"
     try:
+        stream = model.stream(request)
         async for delta in stream:
             builder.add(delta)
             run.emit(ModelDelta(delta=delta, cycle=run.cycle, attempt=attempt))
@@ -148,21 +153,21 @@ async def _stream(run: Run, request: ModelRequest, attempt: int) -> Message:
                 retryable=True,
             )
         message = builder.build()
-    except asyncio.CancelledError:
-        message = _keep(run, builder, "cancelled")
+        status = None
+    except (ModelError, CallbackFailed):
         raise
-    except ModelError:
-        message = _keep(run, builder, "stream_error")
+    except asyncio.CancelledError as error:
+        if not stop_requests():  # the model, or its client, cancelled something of its own
+            raise ModelError(f"{model!r} raised CancelledError, though nobody stopped the run") from error
+        status = "cancelled"
         raise
-    except Exception as error:
-        message = _keep(run, builder, "stream_error")
-        raise ModelError(
-            f"{model!r} raised {type(error).__name__}: {error}", type="model_error", retryable=False
-        ) from error
+    except (Exception, SystemExit) as error:
+        raise ModelError(f"{model!r} raised {type(error).__name__}: {in_words(error)}") from error
     finally:
-        close = getattr(stream, "aclose", None)
-        if close is not None:
-            await close()
+        await _close(stream)
+        if status is not None:
+            message = _so_far(builder, status)
+        run.partial = None if message.is_empty else message
         run.emit(
             ModelEnded(
                 cycle=run.cycle,
@@ -175,8 +180,19 @@ async def _stream(run: Run, request: ModelRequest, attempt: int) -> Message:
     return message
 
 
-def _keep(run: Run, builder: MessageBuilder, status: str) -> Message:
-    message = builder.build(status)  # type: ignore[arg-type]
-    if not message.is_empty:
-        run.partial = message
-    return message
+def _so_far(builder: MessageBuilder, status: MessageStatus) -> Message:
+    try:
+        return builder.build(status)
+    except Exception:  # the pieces make no message, which is reported already
+        return Message("assistant", status=status)
+
+
+async def _close(stream: object) -> None:
+    close = getattr(stream, "aclose", None)
+    if close is None:
+        return
+    try:
+        await close()
+    except Exception:
+        # The answer is complete, or an error that says more is on its way.
+        return

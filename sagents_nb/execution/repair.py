@@ -84,6 +84,8 @@ class HistoryKeeper:
     def check(self, messages: tuple[Message, ...]) -> tuple[tuple[Message, ...], tuple[str, ...]]:
         """`repair_history`, where only what follows the part known to be right is looked at."""
         known = len(self._good)
+        if known < len(messages) and messages[known].role == "tool":
+            known = 0  # it may belong to the last message of the part known to be right
         # Comparing tuples of the very same objects is one pass in C, some 10 ns a message.
         if known and messages[:known] == self._good:
             tail, repairs = repair_history(messages[known:])

@@ -13,6 +13,7 @@ from sagents_nb.events import Event, Published, RunInterrupted
 from sagents_nb.execution.callbacks import Callbacks, fan_out
 from sagents_nb.execution.recorder import Recorder
 from sagents_nb.execution.repair import HistoryKeeper
+from sagents_nb.execution.scope_guard import refuse_scope
 from sagents_nb.frozen import freeze
 from sagents_nb.hooks import HookRun
 from sagents_nb.interrupts import Interrupt, PendingInterrupt
@@ -124,6 +125,7 @@ class Run:
         self.slow_hooks: set[tuple[str, str]] = set()
         self.started = time.perf_counter()
         self.loop: asyncio.AbstractEventLoop | None = None
+        self.stop_requests = 0
         self._call_back = fan_out([callbacks or {}, *agent.all_callbacks])
         notes = agent.locals_of(state.conversation_id)
         self._hook_runs = {
@@ -168,7 +170,12 @@ class Run:
         return self._hook_runs[middleware]
 
     def interrupt(self, interrupt: Interrupt, source: str, tool_call_id: str | None = None) -> PendingInterrupt:
-        """Note that the run is to stop and wait for a person, once the present step is through."""
+        """Note that the run is to stop and wait for a person, once the present step is through.
+
+        Raises:
+            ValueError: the scope is in its data.
+        """
+        refuse_scope(interrupt.data, self.agent.scope, "the interrupt's data")
         pending = PendingInterrupt(
             kind=interrupt.kind,
             message=interrupt.message,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from sagents_nb.frozen import thaw
 from sagents_nb.state import State
 
 
@@ -16,10 +17,24 @@ def check_scope(after: State, before: State, scope: Any) -> None:
     Raises:
         ValueError: naming the place.
     """
-    if not isinstance(scope, (dict, list, tuple)) or not scope or after.metadata is before.metadata:
+    if after.metadata is not before.metadata:
+        refuse_scope(after.metadata, scope, "metadata")
+
+
+def refuse_scope(value: Any, scope: Any, path: str) -> None:
+    """Refuse a JSON value that holds the scope.
+
+    Args:
+        value: what is to be saved.
+        scope: the agent's.
+        path: how to name the value in the error.
+
+    Raises:
+        ValueError: naming the place.
+    """
+    if not isinstance(scope, (dict, list, tuple)) or not scope:
         return
-    wanted = list(scope) if isinstance(scope, tuple) else scope
-    path = find(after.metadata, wanted, "metadata")
+    path = find(value, thaw(scope), path) or ""  # JSON has lists where the scope may have tuples
     if path:
         raise ValueError(
             f"{path} holds the scope, which is never saved; store what you need of it under names of its own, "

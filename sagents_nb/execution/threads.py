@@ -37,9 +37,9 @@ async def in_thread(function: Callable[[], T], *, name: str, on_end: Callable[[]
             return
         if error is None:
             done.set_result(result)  # type: ignore[arg-type]
-        elif isinstance(error, StopIteration):
-            # A future refuses StopIteration; it would end the coroutine that awaits it.
-            done.set_exception(RuntimeError(f"StopIteration raised: {error}"))
+        elif isinstance(error, (StopIteration, KeyboardInterrupt, GeneratorExit)):
+            # A future refuses StopIteration, and the others would end the coroutine or the loop that awaits it.
+            done.set_exception(RuntimeError(f"{type(error).__name__} raised: {error}"))
         else:
             done.set_exception(error)
 
@@ -59,5 +59,9 @@ async def in_thread(function: Callable[[], T], *, name: str, on_end: Callable[[]
             # The loop was closed meanwhile: nobody waits any more.
             return
 
-    threading.Thread(target=work, name=f"sagents-{name}-{next(_numbers)}", daemon=True).start()
+    thread = threading.Thread(target=work, name=f"sagents-{name}-{next(_numbers)}", daemon=True)
+    try:
+        thread.start()
+    except RuntimeError:
+        work()  # where threads cannot start (Pyodide), the loop has to wait
     return await done

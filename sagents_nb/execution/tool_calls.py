@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import asyncio
+import inspect
 import threading
 import time
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import Awaitable, Callable, Iterator, Mapping
+from functools import partial
 from typing import Any
 
-from sagents_nb.errors import ToolError, did_you_mean
+from sagents_nb.errors import ToolError, did_you_mean, in_words
 from sagents_nb.events import MessageAdded, StateUpdated, ToolAbandoned, ToolEnded, ToolStarted
+from sagents_nb.execution.cancellation import stop_requests
 from sagents_nb.execution.capture import Output, captured
 from sagents_nb.execution.hooks import call_wrapped
 from sagents_nb.execution.repair import not_executed
@@ -22,6 +25,8 @@ from sagents_nb.state import State, StateUpdate
 from sagents_nb.tools import Tool, ToolContext
 
 CANCELLED = "Tool call {name} was stopped by the user before it was completed."
+NO_WORDS = "(the tool failed and said nothing)"
+FAILED = "Tool call {name} was not completed: the run failed."
 
 
 async def run_tools(run: Run) -> None:
@@ -30,14 +35,20 @@ async def run_tools(run: Run) -> None:
     if not calls:
         return
     results: list[ToolResult | None] = [None] * len(calls)
+    unanswered = CANCELLED
     try:
         for batch in _batches(run, calls):
             snapshot = run.state
-            await _run_batch(run, calls, batch, results, snapshot)
-            _fold(run, [results[place] for place in batch], snapshot)
+            try:
+                await _run_batch(run, calls, batch, results, snapshot)
+            finally:
+                _fold(run, [results[place] for place in batch], snapshot)
+    except Exception:
+        unanswered = FAILED
+        raise
     finally:
         # Also when the run is stopped in the middle: what was answered is kept, the rest says why it was not.
-        answered = tuple(result or not_executed(call, CANCELLED) for call, result in zip(calls, results, strict=True))
+        answered = tuple(result or not_executed(call, unanswered) for call, result in zip(calls, results, strict=True))
         message = Message("tool", tool_results=answered)
         added = tuple(message for result in answered if result.update is not None for message in result.update.messages)
         run.state = run.state.with_messages((*run.state.messages, message, *added))
@@ -73,7 +84,7 @@ async def _run_batch(
     run: Run, calls: tuple[ToolCall, ...], batch: list[int], results: list[ToolResult | None], snapshot: State
 ) -> None:
     async def one(place: int) -> None:
-        results[place] = await _run_call(run, calls[place], snapshot)
+        await _run_call(run, calls[place], snapshot, keep=partial(results.__setitem__, place))
 
     if len(batch) == 1:
         await one(batch[0])
@@ -88,13 +99,12 @@ async def _run_batch(
         raise
 
 
-async def _run_call(run: Run, call: ToolCall, snapshot: State) -> ToolResult:
+async def _run_call(run: Run, call: ToolCall, snapshot: State, keep: Callable[[ToolResult], None]) -> None:
     over = False  # set when the call is over, for a tool that still runs in its thread
-    loop = asyncio.get_running_loop()
 
-    def publish(name: str, data: Any) -> None:
-        # Tools in threads publish too; only the run's own loop may touch the record.
-        loop.call_soon_threadsafe(run.publish, call.name, name, dict(data))
+    def publish(name: str, data: Mapping[str, Any]) -> None:
+        if not over:
+            run.publish(call.name, name, data)
 
     context = ToolContext(
         scope=run.agent.scope,
@@ -110,20 +120,25 @@ async def _run_call(run: Run, call: ToolCall, snapshot: State) -> ToolResult:
     output = Output()
     run.emit(ToolStarted(call=call, cycle=run.cycle))
     started = time.perf_counter()
-    result: ToolResult | None = None
+    result = not_executed(call, CANCELLED)
+    cancelled = True
     try:
         result = await _wrapped(run, call, context, output)
-        return result
+        cancelled = False
+        keep(result)
+    except Exception:
+        result, cancelled = not_executed(call, FAILED), False
+        raise
     finally:
         over = True
         run.emit(
             ToolEnded(
                 call=call,
-                result=result or not_executed(call, CANCELLED),
+                result=result,
                 cycle=run.cycle,
                 duration=time.perf_counter() - started,
                 output=output.getvalue(),
-                cancelled=result is None,
+                cancelled=cancelled,
             )
         )
 
@@ -138,10 +153,20 @@ async def _wrapped(run: Run, call: ToolCall, context: ToolContext, output: Outpu
         step = lambda call, bound=bound, inner=inner: call_wrapped(  # type: ignore[misc]  # noqa: E731
             run, bound, call, context, inner, expect=ToolResult
         )
-    result = await step(call)
-    # Whatever a wrap hook made of it, the result belongs to this call.
-    if result.tool_call_id != call.id or not result.name:
-        result = result.model_copy(update={"tool_call_id": call.id, "name": result.name or call.name})
+    return _settle(run, call, context, await step(call))
+
+
+def _settle(run: Run, call: ToolCall, context: ToolContext, result: ToolResult) -> ToolResult:
+    """Whatever wrap hooks made of a result: it belongs to this call, keeps the rules, and stops the run if it says so."""
+    try:
+        result = as_result(result, call, context)
+        if result.update is not None:
+            check_scope(result.update.apply(context.state), context.state, run.agent.scope)
+        if result.is_interrupt:
+            run.interrupt(result.processed, call.name, call.id)
+            result = result.model_copy(update={"processed": None})
+    except ValueError as error:
+        result = _error(call, f"ERROR: ({type(error).__name__}) {error}")
     return result
 
 
@@ -161,15 +186,14 @@ async def _execute(run: Run, call: ToolCall, context: ToolContext, output: Outpu
             )
         value = await _call_function(run, tool, call, context, output)
         result = as_result(value, call, context)
-        if result.update is not None:
-            check_scope(result.update.apply(context.state), context.state, run.agent.scope)
     except ToolError as error:
-        result = _error(call, str(error))
+        result = _error(call, in_words(error))
+    except asyncio.CancelledError:
+        if stop_requests():
+            raise
+        result = _error(call, f"Tool {call.name} waited for something that was cancelled.")
     except (Exception, SystemExit) as error:  # sys.exit() in a tool is its failure, not the end of all agents
-        result = _error(call, f"ERROR: ({type(error).__name__}) {error}")
-    if result.is_interrupt:
-        run.interrupt(result.processed, call.name, call.id)
-        result = result.model_copy(update={"processed": None})
+        result = _error(call, f"ERROR: ({type(error).__name__}) {in_words(error)}")
     if result.display_text is None and tool is not None and tool.display_text:
         result = result.model_copy(update={"display_text": tool.display_text})
     return result
@@ -185,10 +209,16 @@ async def _call_function(run: Run, tool: Tool, call: ToolCall, context: ToolCont
             if tool.is_async:
                 with captured(output):
                     return await tool.function(**arguments)
-            return await _in_thread(run, tool, call, arguments, output)
-    except TimeoutError:
-        if not deadline.expired():
-            raise  # the tool's own
+            value = await _in_thread(run, tool, call, arguments, output)
+            if inspect.isawaitable(value):  # a def that only returns what is to be awaited
+                with captured(output):
+                    value = await value
+            return value
+    except (TimeoutError, asyncio.CancelledError) as error:
+        # A run inside the tool ends in a subclass of CancelledError, which asyncio.timeout leaves as it is.
+        stopped = isinstance(error, asyncio.CancelledError) and stop_requests()
+        if stopped or not deadline.expired():
+            raise  # the person's Stop, or the tool's own
         raise ToolError(f"Tool {tool.name} did not answer within {limit:g} s and was given up.") from None
 
 
@@ -207,7 +237,7 @@ async def _in_thread(run: Run, tool: Tool, call: ToolCall, arguments: dict[str, 
 
 
 def _error(call: ToolCall, text: str) -> ToolResult:
-    return ToolResult(text, tool_call_id=call.id, name=call.name, is_error=True)
+    return ToolResult(text if text.strip() else NO_WORDS, tool_call_id=call.id, name=call.name, is_error=True)
 
 
 def _fold(run: Run, results: list[ToolResult | None], snapshot: State) -> None:

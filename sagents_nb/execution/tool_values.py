@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import json
+from collections.abc import Iterable
 from typing import Any
 
 import pydantic_core
 from pydantic import BaseModel
 
 from sagents_nb.errors import ToolError
+from sagents_nb.frozen import freeze
 from sagents_nb.interrupts import Interrupt
 from sagents_nb.messages import File, Image, Text, Thinking, ToolCall, ToolResult
 from sagents_nb.state import State, StateUpdate
@@ -42,10 +45,12 @@ def as_result(value: Any, call: ToolCall, context: ToolContext) -> ToolResult:
             # A placeholder: the run stops, and a person's answer takes its place.
             return ToolResult(value.message or value.kind, is_interrupt=True, processed=value, **identity)
         case ToolResult():
+            if value.is_interrupt and not isinstance(value.processed, Interrupt):
+                raise ValueError("a result that waits for a person says for what: return Interrupt(kind, message)")
             return value.model_copy(
                 update={
                     **identity,
-                    "content": value.content or (Text(NO_OUTPUT),),
+                    "content": (Text(NO_OUTPUT),) if _is_blank(value.content) else value.content,
                     "update": _as_update(value.update, context),
                 }
             )
@@ -58,6 +63,10 @@ def as_result(value: Any, call: ToolCall, context: ToolContext) -> ToolResult:
             return as_result(value[0], call, context).model_copy(update={"processed": value[1]})
     content, processed = _content(value, call)
     return ToolResult(content, processed=processed, **identity)
+
+
+def _is_blank(parts: Iterable[Any]) -> bool:
+    return all(isinstance(part, Text) and not part.text.strip() for part in parts)
 
 
 def _as_update(update: Any, context: ToolContext) -> StateUpdate | None:
@@ -75,15 +84,23 @@ def _content(value: Any, call: ToolCall) -> tuple[Any, Any]:
     if isinstance(value, str):
         return (value if value.strip() else NO_OUTPUT), None
     if isinstance(value, _PARTS):
-        return (value,), None
+        value = (value,)
     if isinstance(value, (list, tuple)) and value and all(isinstance(item, _PARTS) for item in value):
-        return tuple(value), None
+        return (NO_OUTPUT if _is_blank(value) else tuple(value)), None
     try:
         if isinstance(value, BaseModel):
             return value.model_dump_json(), value
-        return pydantic_core.to_json(value).decode(), value
-    except (pydantic_core.PydanticSerializationError, ValueError) as error:
+        return _json(value), value
+    except (ValueError, RecursionError) as error:
         raise ToolError(
             f"Tool {call.name} returned a {type(value).__name__}, which has no JSON form; "
             "it should return a str, a JSON value, a dataclass or a pydantic model."
         ) from error
+
+
+def _json(value: Any) -> str:
+    try:
+        return pydantic_core.to_json(value).decode()
+    except pydantic_core.PydanticSerializationError:
+        # A half of a character somewhere in it, perhaps: `freeze` replaces those.
+        return json.dumps(freeze(value), ensure_ascii=False)

@@ -168,7 +168,7 @@ class Runtime:
 def _settle(task: asyncio.Task[T], done: concurrent.futures.Future[T]) -> None:
     try:
         done.set_result(task.result())
-    except BaseException as error:  # noqa: BLE001 - handed to whoever waits, a cancellation included
+    except BaseException as error:  # handed to whoever waits, a cancellation included
         done.set_exception(error)
 
 

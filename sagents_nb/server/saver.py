@@ -100,7 +100,7 @@ class Saver:
             self._clear()
             try:
                 revision = await self._save_one(turn)
-            except Exception as error:  # noqa: BLE001 - shown by on_failed, and the turn is kept
+            except Exception as error:  # shown by on_failed, and the turn is kept
                 self._put_back(turn)
                 self._on_failed(error)
                 return

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import queue
-from collections.abc import AsyncIterator, Callable, Iterator
+from collections.abc import AsyncGenerator, Callable, Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, Literal, Self
 
@@ -132,7 +132,7 @@ class Session:
             self.cancel()
             raise
 
-    async def idle(self, timeout: float | None = None) -> SessionStatus:
+    async def idle(self, timeout: float | None = None) -> SessionStatus:  # noqa: ASYNC109 - asyncio.timeout would cancel the run
         """`wait`, for code that awaits; an interrupted cell cancels the run.
 
         Args:
@@ -199,7 +199,7 @@ class Session:
         finally:
             end()
 
-    async def events(self, *, until: Literal["stopped", "idle"] = "stopped") -> AsyncIterator[Event]:
+    async def events(self, *, until: Literal["stopped", "idle"] = "stopped") -> AsyncGenerator[Event, None]:
         """Events as they come, for an ``async for`` loop.
 
         Args:

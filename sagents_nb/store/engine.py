@@ -89,11 +89,11 @@ class Engine:
         self._connection = self._open()
         try:
             self._prepare()
-        except BaseException:
+        except BaseException as error:
             self._connection.close()
             if self._lock is not None:
                 self._lock.release()
-            raise
+            raise self._not_opened(error) if isinstance(error, duckdb.Error) else error from None
         self._queue: queue.SimpleQueue[_Op | None] = queue.SimpleQueue()
         self._closing = threading.Lock()
         self._closed = False
@@ -117,6 +117,8 @@ class Engine:
             except StoreLocked:
                 if time.monotonic() > deadline:
                     raise
+            except OSError as error:  # of the file of the lock
+                raise self._not_opened(error) from error
             except duckdb.Error as error:
                 if self._lock is not None:
                     self._lock.release()
@@ -155,16 +157,12 @@ class Engine:
 
     def _prepare(self) -> None:
         tables = {row[0] for row in self._connection.execute("SELECT table_name FROM duckdb_tables()").fetchall()}
-        if tables and "meta" not in tables:
-            raise StoreError(
-                f"{self.path} is a DuckDB file of something else (it has the tables {', '.join(sorted(tables)[:5])}); "
-                "give Store a path of its own"
-            )
+        if tables and not tables >= {"meta", "state_log"}:
+            raise self._foreign(tables)
         self._connection.execute("SET GLOBAL TimeZone = 'UTC'")
         self._connection.execute("SET enable_progress_bar = false")
         if "meta" in tables:
-            row = self._connection.execute("SELECT value FROM meta WHERE key = 'schema_version'").fetchone()
-            version = int(row[0]) if row else 0
+            version = self._version()
             if version > SCHEMA_VERSION:
                 raise StoreError(
                     f"{self.path} has the schema version {version}, newer than the {SCHEMA_VERSION} this sagents_nb "
@@ -179,6 +177,19 @@ class Engine:
             self._connection.execute("INSERT INTO meta VALUES ('schema_version', ?)", [str(SCHEMA_VERSION)])
         self._connection.commit()
 
+    def _version(self) -> int:
+        try:
+            row = self._connection.execute("SELECT value FROM meta WHERE key = 'schema_version'").fetchone()
+            return int(row[0] if row else "")
+        except (duckdb.Error, ValueError):
+            raise self._foreign({"meta"}) from None
+
+    def _foreign(self, tables: set[str]) -> StoreError:
+        return StoreError(
+            f"{self.path} is a DuckDB file of something else (it has the tables {', '.join(sorted(tables)[:5])}); "
+            "give Store a path of its own"
+        )
+
     # Writing.
 
     def write(self, write: Write[T]) -> Future[T]:
@@ -187,6 +198,8 @@ class Engine:
         if self.read_only:
             raise StoreError(f"{self.name} is a read-only copy; open the file itself with Store(…) to write")
         done: Future[T] = Future()
+        # Whoever waits may be cancelled; what was handed in is written all the same.
+        done.set_running_or_notify_cancel()
         with self._closing:
             self._check_open()
             self._queue.put(_Op(write, done))
@@ -244,7 +257,7 @@ class Engine:
         except OSError:
             return
         if size >= CHECKPOINT_SIZE:
-            with contextlib.suppress(duckdb.TransactionException):  # somebody reads; next time
+            with contextlib.suppress(duckdb.Error):  # somebody reads, or the disk is full; next time
                 cursor.execute("CHECKPOINT")
 
     # Reading.
@@ -252,7 +265,9 @@ class Engine:
     def read(self, read: Callable[[duckdb.DuckDBPyConnection], T]) -> Future[T]:
         """Run something on a reader's cursor, in a reader's thread."""
         self._check_open()
-        return self._readers.submit(self._with_cursor, read)
+        with self._closing:
+            self._check_open()
+            return self._readers.submit(self._with_cursor, read)
 
     def _with_cursor(self, read: Callable[[duckdb.DuckDBPyConnection], T]) -> T:
         cursor = getattr(self._local, "cursor", None)
@@ -288,7 +303,9 @@ class Engine:
         if self._closed:
             raise StoreClosed(f"the store {self.name} was closed; open it again with Store({self.name!r})")
         if os.getpid() != self._pid:
-            raise StoreError(f"the store {self.name} belongs to process {self._pid}; this is a fork of it: open another")
+            raise StoreError(
+                f"the store {self.name} belongs to process {self._pid}; this is a fork of it: open another"
+            )
 
     def close(self) -> None:
         """Write what waits, fold the log into the file, let go of it."""
@@ -318,7 +335,8 @@ def locked(path: Path, pid: int | None) -> StoreLocked:
 
 
 def _readable(error: BaseException, name: str) -> BaseException:
-    if isinstance(error, duckdb.Error):
+    # A ValueError or TypeError is of JSON: a value that is none.
+    if isinstance(error, (duckdb.Error, ValueError, TypeError)):
         readable = StoreError(f"{name} could not be written: {error}")
         readable.__cause__ = error
         return readable

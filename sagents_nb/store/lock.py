@@ -37,7 +37,7 @@ class FileLock:
         """
         if fcntl is None or self._file is not None:
             return
-        file = Path(f"{self._path}.lock").open("a+", encoding="utf-8")
+        file = Path(f"{self._path}.lock").open("a+", encoding="utf-8")  # noqa: SIM115 - held until release
         try:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except OSError:
@@ -56,6 +56,8 @@ class FileLock:
         """Let go of it. The file stays: another process may be waiting for it by now."""
         if self._file is not None:
             self._file.truncate(0)
+            if fcntl is not None:
+                fcntl.flock(self._file, fcntl.LOCK_UN)  # closing is not enough when a fork of this process lives
             self._file.close()
             self._file = None
 

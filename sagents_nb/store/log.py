@@ -13,7 +13,7 @@ from typing import Any, TypeAlias
 
 import duckdb
 
-from sagents_nb.changes import common_ends
+from sagents_nb.frozen import clean_text
 from sagents_nb.messages import Message
 from sagents_nb.state import State
 
@@ -28,8 +28,25 @@ Key: TypeAlias = tuple[str, str]
 
 
 def dumps(value: Any) -> str:
-    """Compact JSON text."""
-    return json.dumps(value, ensure_ascii=False, separators=(",", ":"), allow_nan=False)
+    """Compact JSON text that DuckDB can hold."""
+    return clean_text(json.dumps(value, ensure_ascii=False, separators=(",", ":"), allow_nan=False))
+
+
+def common_ends(old: tuple[Message, ...], new: tuple[Message, ...]) -> tuple[int, int]:
+    """How many messages two lists share at the head and, beyond it, at the tail, down to the type of a number."""
+    limit = min(len(old), len(new))
+    head = 0
+    while head < limit and _same(old[head], new[head]):
+        head += 1
+    tail = 0
+    while tail < limit - head and _same(old[-1 - tail], new[-1 - tail]):
+        tail += 1
+    return head, tail
+
+
+def _same(old: Message, new: Message) -> bool:
+    # To Python 1, 1.0 and True are equal; in JSON they are not.
+    return old is new or (old == new and dumps(old.to_json()) == dumps(new.to_json()))
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,7 +120,7 @@ def append(cursor: duckdb.DuckDBPyConnection, tails: Tails, key: Key, state: Sta
     if head == tail == 0:
         keyframe = True
     added = messages[head : len(messages) - tail]
-    rest = {name: value for name, value in state.model_copy(update={"messages": ()}).to_json().items()}
+    rest = state.model_copy(update={"messages": ()}).to_json()
     revision = before.revision + 1
     cursor.execute(
         "INSERT INTO state_log VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",

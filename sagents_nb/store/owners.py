@@ -11,6 +11,7 @@ from typing import Any
 
 from sagents_nb.errors import StoreError
 from sagents_nb.execution.scope_guard import find
+from sagents_nb.frozen import clean_text
 
 OwnerFunction = Callable[[Any], Any]
 
@@ -44,8 +45,12 @@ class Owners:
             raise StoreError(
                 f"Store(owner=…) gave {value!r}, a {type(value).__name__}; an owner is a non-empty str, an int or a UUID"
             )
-        # 42 and "42" are different owners, so numbers and words must not meet in one column.
-        return value if isinstance(value, str) and not value.lstrip("-").isdecimal() else json.dumps(value, default=str)
+        # 42 and "42" are different owners, so numbers and words must not meet in one column. A quote at the beginning
+        # says that something was quoted, so a word that begins with one is quoted too.
+        if not isinstance(value, str):
+            return json.dumps(value, default=str)
+        value = clean_text(str.__str__(value))
+        return json.dumps(value) if value.startswith('"') or value.lstrip("-").isdecimal() else value
 
     def same(self, other: OwnerFunction | None) -> bool:
         """Whether a function does the same: it is the same one, or was made by the same code with the same values.
@@ -53,7 +58,7 @@ class Owners:
         Re-running a cell makes a new function of the same code; that is no other owner.
         """
         mine = self.function
-        if mine is other:
+        if mine is other or (mine is not None and mine == other):  # a bound method is a new object every time
             return True
         if not isinstance(mine, FunctionType) or not isinstance(other, FunctionType):
             return False
@@ -77,17 +82,21 @@ def refuse_scope(scope: Any, values: Iterable[tuple[str, Any]]) -> None:
     Raises:
         StoreError: it is in one of them; the text names the place.
     """
-    if dataclasses.is_dataclass(scope) and not isinstance(scope, type):
-        wanted: Any = {item.name: getattr(scope, item.name) for item in dataclasses.fields(scope)}
-    elif isinstance(scope, (dict, list)):
-        wanted = scope
-    elif isinstance(scope, tuple):
-        wanted = list(scope)
-    else:
-        return
-    if not wanted:
+    wanted = _plain(scope)
+    if not isinstance(wanted, (dict, list)) or not wanted:
         return
     for name, value in values:
         path = find(value, wanted, name)
         if path is not None:
             raise StoreError(f"{path} holds the scope, which is never saved; nothing of this turn was written")
+
+
+def _plain(value: Any) -> Any:
+    """What becomes of a scope in JSON: tuples are lists there, dataclasses are objects."""
+    if dataclasses.is_dataclass(value) and not isinstance(value, type):
+        return {item.name: _plain(getattr(value, item.name)) for item in dataclasses.fields(value)}
+    if isinstance(value, dict):
+        return {key: _plain(item) for key, item in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [_plain(item) for item in value]
+    return value

@@ -42,6 +42,7 @@ def run(cursor: duckdb.DuckDBPyConnection, query: str, params: Sequence[Any] | M
             f"store.sql reads: SELECT, WITH … SELECT, FROM, DESCRIBE or EXPLAIN, not {statements[0].type.name}. "
             "The store itself writes; to change a copy, use duckdb on a file made with Store.snapshot(path)"
         )
+    _refuse_hidden(query)
     try:
         # The kind of statement is not enough: WITH d AS (DELETE … RETURNING *) SELECT … is a SELECT too.
         cursor.execute("BEGIN TRANSACTION READ ONLY")
@@ -63,6 +64,39 @@ def run(cursor: duckdb.DuckDBPyConnection, query: str, params: Sequence[Any] | M
         rows[:MAX_ROWS],
         truncated=len(rows) > MAX_ROWS,
     )
+
+
+def _refuse_hidden(query: str) -> None:
+    """Refuse what a read-only transaction lets through: files that are written, settings that are changed."""
+    words = _words(query)
+    for before, word, after in zip(words, words[1:], words[2:], strict=False):
+        # WITH x AS MATERIALIZED (COPY t TO 'file') …; a column or function of that name is followed by a sign.
+        if (before, word) == ("(", "COPY") and (after == "(" or after[:1] in '"_' or after[:1].isalpha()):
+            raise StoreError(f"store.sql reads, and COPY writes a file; {_INSTEAD}")
+    if words[:1] != ["EXPLAIN"]:
+        return
+    place = 1
+    if words[1:2] == ["("] and words[2] in _EXPLAIN_OPTIONS:
+        place = words.index(")") + 1
+    while words[place] in _EXPLAIN_OPTIONS:
+        place += 1
+    if words[place] not in _EXPLAINED:
+        raise StoreError(f"EXPLAIN of {words[place]}: ANALYZE would run it, and store.sql reads; {_INSTEAD}")
+
+
+def _words(query: str) -> list[str]:
+    raw = query.encode()
+    tokens = duckdb.tokenize(query)
+    words = []
+    for (start, kind), (end, _) in zip(tokens, [*tokens[1:], (len(raw), None)], strict=True):
+        if kind != duckdb.token_type.comment:
+            words.append(raw[start:end].decode(errors="replace").strip().upper())
+    return words
+
+
+_EXPLAIN_OPTIONS = ("ANALYZE", "VERBOSE", "FORMAT")
+_EXPLAINED = ("SELECT", "WITH", "FROM", "VALUES", "TABLE", "DESCRIBE", "SHOW", "SUMMARIZE", "(")
+_INSTEAD = "to keep a result, .df().to_csv(path)"
 
 
 class SqlResult:
@@ -114,12 +148,12 @@ class SqlResult:
 
     def __repr__(self) -> str:
         shown = [[_text(value, 60) for value in row] for row in self._rows[:20]]
-        widths = [
-            max([len(name), *(len(row[place]) for row in shown)]) for place, name in enumerate(self.columns)
-        ]
+        widths = [max([len(name), *(len(row[place]) for row in shown)]) for place, name in enumerate(self.columns)]
         lines = [" | ".join(name.ljust(width) for name, width in zip(self.columns, widths, strict=True)).rstrip()]
         lines.append("-+-".join("-" * width for width in widths))
-        lines += [" | ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip() for row in shown]
+        lines += [
+            " | ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip() for row in shown
+        ]
         return "\n".join([*lines, self._footer(20)])
 
     def _footer(self, shown: int) -> str:

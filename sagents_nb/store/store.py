@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import atexit
+import contextlib
 import datetime as dt
 import html
 import json
@@ -10,7 +11,7 @@ import os
 import shutil
 import tempfile
 import threading
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass
 from pathlib import Path
@@ -20,6 +21,7 @@ import duckdb
 
 from sagents_nb.errors import StoreError
 from sagents_nb.events import Event, ModelDelta
+from sagents_nb.frozen import clean_text, thaw
 from sagents_nb.ids import new_id
 from sagents_nb.server.display import DisplayMessage, utc_now
 from sagents_nb.server.persistence import StoredConversation, Turn
@@ -184,6 +186,10 @@ class Store:
         key = (self._owners.key(scope), conversation_id)
 
         def read(cursor: duckdb.DuckDBPyConnection) -> StoredConversation | None:
+            with _as_of_now(cursor):
+                return look(cursor)
+
+        def look(cursor: duckdb.DuckDBPyConnection) -> StoredConversation | None:
             card = cursor.execute(
                 "SELECT title FROM conversations WHERE owner = ? AND conversation_id = ?", [*key]
             ).fetchone()
@@ -210,7 +216,7 @@ class Store:
         cursor.execute(
             "INSERT INTO conversations VALUES (?, ?, ?, NULL, NULL, ?, ?) ON CONFLICT (owner, conversation_id) "
             "DO UPDATE SET updated_at = excluded.updated_at, title = coalesce(excluded.title, conversations.title)",
-            [*key, turn.title, now, now],
+            [*key, None if turn.title is None else clean_text(turn.title), now, now],
         )
         if turn.added:
             _insert(cursor, "display_messages", [_display_row(owner, row) for row in turn.added])
@@ -331,7 +337,9 @@ class Store:
             StoreError: this owner has no such conversation.
         """
         key = (self._owners.key(scope), conversation_id)
-        self._change_card(key, "UPDATE conversations SET title = ? WHERE owner = ? AND conversation_id = ?", [title, *key])
+        self._change_card(
+            key, "UPDATE conversations SET title = ? WHERE owner = ? AND conversation_id = ?", [clean_text(title), *key]
+        )
 
     def delete_conversation(self, scope: Any, conversation_id: str) -> None:
         """Delete a conversation with all that belongs to it.
@@ -380,7 +388,7 @@ class Store:
         """This owner's rows in a database of their own: what is not in it cannot be reached, however it is named."""
         private = duckdb.connect(":memory:", config={"autoinstall_known_extensions": "false"})
         private.execute("SET TimeZone = 'UTC'")
-        with self._engine.own_cursor() as cursor:
+        with self._engine.own_cursor() as cursor, _as_of_now(cursor):
             for name in QUERIED:
                 found = cursor.execute(f"SELECT * FROM {name} WHERE owner = ?", [owner])  # noqa: S608 - our own names
                 columns = ", ".join(f'"{column[0]}" {column[1]}' for column in found.description or [])
@@ -458,6 +466,16 @@ _lock = threading.RLock()
 _living: dict[Path, Store] = {}
 
 
+@contextlib.contextmanager
+def _as_of_now(cursor: duckdb.DuckDBPyConnection) -> Iterator[None]:
+    """Several statements that see the same commits."""
+    cursor.begin()
+    try:
+        yield
+    finally:
+        cursor.rollback()
+
+
 def _stamp(path: Path) -> list[tuple[int, int]]:
     found = []
     for file in (path, Path(f"{path}.wal")):
@@ -479,12 +497,18 @@ def _values(turn: Turn) -> list[tuple[str, Any]]:
         values.append(("state.metadata", turn.state.metadata))
         if turn.state.interrupt is not None:
             values.append(("state.interrupt.data", turn.state.interrupt.data))
+            for place, member in enumerate(turn.state.interrupt.members):
+                values.append((f"state.interrupt.members[{place}].data", member.data))
         for place, message in enumerate(turn.state.messages):
             if message.metadata:
                 values.append((f"state.messages[{place}].metadata", message.metadata))
     for row in (*turn.added, *turn.changed):
-        values += [(f"display row {row.sequence}.content", row.content), (f"display row {row.sequence}.metadata", row.metadata)]
-    values += [(f"event {event.seq}.data", event.data) for event in turn.events if hasattr(event, "data")]
+        values += [
+            (f"display row {row.sequence}.content", row.content),
+            (f"display row {row.sequence}.metadata", row.metadata),
+        ]
+    # Thawed: what an event carries is no frozen JSON, and a tuple in it is saved as a list.
+    values += [(f"event {event.seq}.data", thaw(event.data)) for event in turn.events if hasattr(event, "data")]
     return values
 
 
@@ -495,7 +519,7 @@ def _insert(cursor: duckdb.DuckDBPyConnection, table: str, rows: Sequence[Sequen
         part = rows[start : start + 200]
         cursor.execute(
             f"INSERT INTO {table} VALUES {', '.join([places] * len(part))}",  # noqa: S608 - our own names
-            [value for row in part for value in row],
+            [clean_text(value) if isinstance(value, str) else value for row in part for value in row],
         )
 
 

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.browser import chromium
 from tests.browser.lab import Lab
 
 HERE = Path(__file__).parent
@@ -20,5 +21,9 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 @pytest.fixture(scope="session")
 def lab(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Lab]:
+    try:
+        chromium.find()
+    except RuntimeError as error:
+        pytest.fail(str(error), pytrace=False)  # never a skip: without them nobody knows that the widgets work
     with Lab(tmp_path_factory.mktemp("lab")) as running:
         yield running

@@ -22,7 +22,7 @@ from types import TracebackType
 from typing import Any, Self
 
 import nbformat
-from playwright.sync_api import Page, sync_playwright
+from playwright.sync_api import Dialog, Page, sync_playwright
 
 from tests.browser import chromium
 
@@ -60,13 +60,16 @@ class Lab:
 
     def __enter__(self) -> Self:
         with contextlib.ExitStack() as stack:
-            self._own = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="lab-", ignore_cleanup_errors=True)))
+            self._own = Path(
+                stack.enter_context(tempfile.TemporaryDirectory(prefix="lab-", ignore_cleanup_errors=True))
+            )
             self._settings(_NO_NEWS)
+            executable = chromium.find()  # may ask Playwright, which allows one of itself at a time
             stack.enter_context(self._server())
             playwright = stack.enter_context(sync_playwright())
             self._browser = playwright.chromium.launch_persistent_context(
                 str(self._own / "profile"),
-                executable_path=chromium.find(),
+                executable_path=executable,
                 headless=True,
                 args=chromium.FLAGS,
                 viewport={"width": 1440, "height": 1000},
@@ -117,9 +120,7 @@ class Lab:
         self.url = f"http://127.0.0.1:{port}"
         log = self._own / "server.log"
         with log.open("w") as output:
-            server = subprocess.Popen(
-                command, env=environment, stdout=output, stderr=output, start_new_session=True
-            )
+            server = subprocess.Popen(command, env=environment, stdout=output, stderr=output, start_new_session=True)
             try:
                 self._wait_for(server, log)
                 yield
@@ -149,10 +150,16 @@ class Lab:
         page.set_default_timeout(30_000)
         page.on("console", lambda message: self.console.append((message.type, message.text)))
         page.on("pageerror", lambda error: self.console.append(("pageerror", str(error))))
-        page.on("dialog", lambda dialog: (self.console.append(("dialog", dialog.message)), dialog.dismiss()))
-        page.goto(f"{self.url}/lab/tree/{notebook.resolve().relative_to(self.root)}?reset", wait_until="domcontentloaded")
+        page.on("dialog", self._dismiss)
+        page.goto(
+            f"{self.url}/lab/tree/{notebook.resolve().relative_to(self.root)}?reset", wait_until="domcontentloaded"
+        )
         self._wait_loaded(page)
         return page
+
+    def _dismiss(self, dialog: Dialog) -> None:
+        self.console.append(("dialog", dialog.message))
+        dialog.dismiss()
 
     def reload(self, page: Page, *, kernel: bool = True) -> None:
         """Load the page again; a kernel that runs goes on.

@@ -54,7 +54,9 @@ session = agent.session()
 def bench(lab: Lab, request: pytest.FixtureRequest) -> Page:
     """A notebook with a workbench, run."""
     name = re.sub(r"\W+", "-", request.node.name)
-    page = lab.open(write_notebook(lab.root / f"{name}.ipynb", [AGENT, "Workbench(session)", "time.sleep(20)", "print('hi')"]))
+    page = lab.open(
+        write_notebook(lab.root / f"{name}.ipynb", [AGENT, "Workbench(session)", "time.sleep(20)", "print('hi')"])
+    )
     lab.run_all_but_last(page, 2)
     expect(page.locator(".sag-composer textarea").first).to_be_visible()
     request.addfinalizer(page.close)  # noqa: PT021 - after the page is made

@@ -300,7 +300,7 @@ async def test_a_break_before_anything_worth_keeping_is_asked_again(monkeypatch:
 async def test_cancelling_closes_the_connection_and_keeps_the_partial_text() -> None:
     async with claude([stall(after=text("Once upon a")), reply(text("Fine."))]) as (model, server):
         seen = asyncio.Event()
-        agent = Agent(model=model, callbacks={"on_llm_new_delta": lambda event: event.text and seen.set()})
+        agent = Agent(model=model, callbacks={"on_llm_new_delta": lambda _event: seen.set()})
         task = asyncio.ensure_future(agent.execute("Tell me a story"))
         await asyncio.wait_for(seen.wait(), 5)
         await asyncio.sleep(0.1)

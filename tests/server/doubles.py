@@ -35,7 +35,7 @@ class WaitingModel(ChatModel):
         if self.before:
             yield TextDelta(self.before)
         self.reached.set()
-        while not self.go.is_set():
+        while not self.go.is_set():  # noqa: ASYNC110 - a threading.Event, set by the test from its own thread
             await asyncio.sleep(0.002)
         self.chunks += 1
         yield TextDelta(self.after)
@@ -122,7 +122,7 @@ def eventually(condition: Callable[[], object], what: str = "it") -> None:
 
 
 @contextlib.contextmanager
-def recorded(session: Session) -> Iterator[list[Event]]:
+def recorded(session: Session) -> Iterator[list[Any]]:
     """Every event of a session while the block lasts."""
     events: list[Event] = []
     end = session.subscribe_callback(events.append)

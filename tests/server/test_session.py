@@ -3,11 +3,23 @@
 import asyncio
 import threading
 import time
+from collections.abc import Callable
 from typing import Any
 
 import pytest
 
-from sagents_nb import Agent, Image, Middleware, ModelError, ScriptedModel, SessionError, State, ToolCall, tool
+from sagents_nb import (
+    Agent,
+    Image,
+    Middleware,
+    ModelError,
+    ScriptedModel,
+    SessionError,
+    State,
+    ToolCall,
+    ToolContext,
+    tool,
+)
 from sagents_nb.execution import hooks
 from sagents_nb.server import agent_server
 from sagents_nb.server.session import running_sessions
@@ -275,19 +287,21 @@ def test_a_session_is_a_context_manager() -> None:
 
 
 def test_no_event_follows_the_end_not_even_of_a_tool_that_still_runs() -> None:
-    release, done = threading.Event(), threading.Event()
+    began, release, done = threading.Event(), threading.Event(), threading.Event()
 
     @tool
-    def stubborn(context: Any = None) -> str:
+    def stubborn(context: ToolContext) -> str:
         """Go on whatever happens."""
+        began.set()
         release.wait(TIMEOUT)
+        context.publish("late", {"cancelled": context.cancelled})
         done.set()
         return "late"
 
     session = Agent(model=ScriptedModel([ToolCall("stubborn")]), tools=[stubborn]).session()
     with recorded(session) as events:
         session.send("go")
-        eventually(lambda: any(event.type == "tool_started" for event in events))
+        assert began.wait(TIMEOUT)
         session.stop()
         release.set()
         assert done.wait(TIMEOUT)
@@ -329,13 +343,14 @@ def test_synchronous_calls_on_the_thread_of_the_agents_are_refused_and_name_thei
 
     class Waits(Middleware):
         def before_model(self, state: State, run: Any) -> None:
-            for name, call in {
+            calls: dict[str, Callable[[], object]] = {
                 "wait": session.wait,
                 "stop": session.stop,
                 "subscribe": lambda: session.subscribe().__enter__(),
                 "run": lambda: session.agent.run("x"),
                 "session": lambda: session.agent.session(),
-            }.items():
+            }
+            for name, call in calls.items():
                 try:
                     call()
                 except SessionError as error:

@@ -170,7 +170,7 @@ def agent() -> Agent:
 
 
 @pytest.fixture
-def session(agent: Agent, clock: Clock) -> FakeSession:  # noqa: ARG001 - views of it live on the still runtime
+def session(agent: Agent, clock: Clock) -> FakeSession:
     return FakeSession(agent)
 
 

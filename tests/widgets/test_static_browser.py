@@ -5,14 +5,15 @@ from __future__ import annotations
 import http.server
 import json
 import os
-import shutil
 import threading
 import time
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
 import pytest
+from playwright.sync_api import sync_playwright
 
 from sagents_nb import SessionError
 from sagents_nb.deltas import TextDelta
@@ -30,11 +31,9 @@ from sagents_nb.server.display import DisplayMessage, rows_of
 from sagents_nb.views import chat_html, report_html
 from sagents_nb.widgets import ChatView, SandwichView, View, Workbench
 from sagents_nb.widgets.comm import Screen
+from tests.browser import chromium
 
-CHROMIUM = os.environ.get("CHROMIUM") or shutil.which("chromium") or shutil.which("chromium-browser")
-FLAGS = ["--headless", "--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run"]
-
-pytestmark = [pytest.mark.skipif(CHROMIUM is None, reason="no Chromium here")]
+pytestmark = [pytest.mark.browser]
 
 PAGE = """<!doctype html><meta charset=utf-8><style>body { margin: 16px; background: Canvas; color-scheme: light dark }</style>
 <body><div class="sag-box"><div id="screen"></div><div id="wire"></div></div><div id="static"></div>
@@ -63,10 +62,9 @@ class Server(http.server.BaseHTTPRequestHandler):
     """Serves the page, the module and the style; nothing else exists."""
 
     def do_GET(self) -> None:
-        static = Path(__import__("sagents_nb.widgets.comm").__path__[0]) / "widgets" / "static" / "sagents.js"
         known = {
             "/": (PAGE, "text/html"),
-            "/sagents.js": (static.read_text(encoding="utf-8"), "text/javascript"),
+            "/sagents.js": (str(Screen._esm), "text/javascript"),
             "/sagents.css": (str(Screen._css), "text/css"),
         }
         body, kind = known.get(self.path, ("", "text/plain"))
@@ -90,13 +88,38 @@ def address() -> Iterator[str]:
     thread.join()
 
 
+class Elsewhere:
+    """A Playwright object whose every use happens on its own thread.
+
+    Playwright's synchronous form allows one driver per thread, and that of the JupyterLab tests may hold this one.
+    """
+
+    def __init__(self, thread: ThreadPoolExecutor, real: Any) -> None:
+        self._thread = thread
+        self._real = real
+
+    def __getattr__(self, name: str) -> Any:
+        return _elsewhere(self._thread, self._thread.submit(getattr, self._real, name).result())
+
+    def __call__(self, *arguments: Any, **options: Any) -> Any:
+        return _elsewhere(self._thread, self._thread.submit(self._real, *arguments, **options).result())
+
+
+def _elsewhere(thread: ThreadPoolExecutor, value: Any) -> Any:
+    if isinstance(value, list):
+        return [_elsewhere(thread, item) for item in value]
+    ours = callable(value) or type(value).__module__.startswith("playwright.")
+    return Elsewhere(thread, value) if ours else value
+
+
 @pytest.fixture(scope="module")
 def browser() -> Iterator[Any]:
-    sync_api = pytest.importorskip("playwright.sync_api")
-    with sync_api.sync_playwright() as playwright:
-        running = playwright.chromium.launch(executable_path=CHROMIUM, args=FLAGS)
+    with ThreadPoolExecutor(1) as thread:
+        playwright = _elsewhere(thread, thread.submit(lambda: sync_playwright().start()).result())
+        running = playwright.chromium.launch(executable_path=chromium.find(), args=chromium.FLAGS)
         yield running
         running.close()
+        playwright.stop()
 
 
 class Tab:

@@ -1,0 +1,138 @@
+"""A module imports only from its own floor and from those below it; who looks up does so through a named door.
+
+Every import counts: at the top, inside functions, and under ``TYPE_CHECKING``. One kind of upward name is allowed: a
+module that calls a function of the door may name, under ``TYPE_CHECKING``, what that function gives back. It is listed
+here one by one, since an annotation is all it may be used for, and importing it at run time would be an error here.
+"""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+from pathlib import Path
+
+import sagents_nb
+
+ROOT = Path(sagents_nb.__file__).parent
+
+FLOORS = {
+    **dict.fromkeys(["value", "ids", "frozen", "errors", "messages", "deltas", "state", "changes"], 1),
+    **dict.fromkeys(["tools", "interrupts", "events"], 1),
+    **dict.fromkeys(["models", "hooks", "stack"], 2),
+    **dict.fromkeys(["middleware", "files"], 3),
+    **dict.fromkeys(["execution", "agent"], 4),
+    "server": 5,
+    "store": 6,
+    **dict.fromkeys(["views", "widgets", "magics", "cli", "demo"], 7),
+}
+"""Floor of each module and package."""
+
+DOOR = "_late"
+"""The module that looks up by name; it is on no floor, and anybody may import it."""
+
+NAMED_BY_ANNOTATIONS = {("agent", "sagents_nb.server.session")}
+"""Upward imports under TYPE_CHECKING: what a function of the door gives back."""
+
+HEAVY = {"IPython", "ipykernel", "ipywidgets", "anywidget", "traitlets", "jupyter_client", "duckdb", "anthropic"}
+"""What floors 1 to 5 never import, apart from the one module that speaks to Claude."""
+
+SPEAKS_TO_CLAUDE = {"models.anthropic", "models.anthropic_wire"}
+
+
+def modules() -> Iterator[tuple[str, Path]]:
+    for path in sorted(ROOT.rglob("*.py")):
+        parts = path.relative_to(ROOT).with_suffix("").parts
+        if parts != ("__init__",):
+            yield ".".join(part for part in parts if part != "__init__"), path
+
+
+def imports(source: str) -> Iterator[tuple[str, bool]]:
+    """Every module that is imported, and whether only a type checker ever imports it."""
+    tree = ast.parse(source)
+    for_types = {
+        id(inner)
+        for node in ast.walk(tree)
+        if isinstance(node, ast.If) and "TYPE_CHECKING" in ast.unparse(node.test)
+        for statement in node.body
+        for inner in ast.walk(statement)
+    }
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Import):
+            yield from ((alias.name, id(node) in for_types) for alias in node.names)
+        elif isinstance(node, ast.ImportFrom):
+            assert node.level == 0, f"relative import of {node.module}"
+            assert node.module is not None
+            if node.module == "sagents_nb":
+                yield from ((f"sagents_nb.{_home(alias.name)}", id(node) in for_types) for alias in node.names)
+            else:
+                yield node.module, id(node) in for_types
+
+
+def _home(name: str) -> str:
+    """Where a public name lives; a module is its own home."""
+    return "value" if name == "__version__" else sagents_nb._MODULE_OF.get(name, name)
+
+
+def upward(name: str, source: str) -> list[str]:
+    """What a module imports from above, in words."""
+    floor = FLOORS[name.partition(".")[0]]
+    found = []
+    for module, for_types in imports(source):
+        head, _, rest = module.partition(".")
+        if head != "sagents_nb" or rest.partition(".")[0] == DOOR:
+            continue
+        target = FLOORS[rest.partition(".")[0]]
+        if target > floor and not (for_types and (name, module) in NAMED_BY_ANNOTATIONS):
+            found.append(f"{name} (floor {floor}) imports {module} (floor {target})")
+    return found
+
+
+def test_every_module_has_a_floor() -> None:
+    assert sorted({name.partition(".")[0] for name, _ in modules()} - FLOORS.keys() - {DOOR}) == []
+
+
+def test_nothing_imports_from_above() -> None:
+    assert [words for name, path in modules() if name != DOOR for words in upward(name, path.read_text())] == []
+
+
+def test_an_import_from_above_would_be_seen_wherever_it_stands() -> None:
+    seen = {
+        "import sagents_nb.store": 1,
+        "from sagents_nb.server.session import Session": 1,
+        "from sagents_nb import store": 1,
+        "from sagents_nb import Store": 1,
+        "def f():\n    from sagents_nb.views import state_html": 1,
+        "from typing import TYPE_CHECKING\nif TYPE_CHECKING:\n    from sagents_nb.server.registry import Registry": 1,
+        "from typing import TYPE_CHECKING\nif TYPE_CHECKING:\n    from sagents_nb.server.session import Session": 0,
+        "from sagents_nb import _late": 0,
+        "from sagents_nb.state import State": 0,
+    }
+    assert {source: len(upward("agent", source)) for source in seen} == seen
+
+
+def test_the_core_never_imports_jupyter_a_database_or_a_provider() -> None:
+    found = [
+        f"{name} imports {module}"
+        for name, path in modules()
+        if name not in SPEAKS_TO_CLAUDE and name != DOOR and FLOORS[name.partition(".")[0]] <= 5
+        for module, _ in imports(path.read_text())
+        if module.partition(".")[0] in HEAVY
+    ]
+    assert found == []
+
+
+def test_the_views_never_import_jupyter() -> None:
+    found = [
+        f"{name} imports {module}"
+        for name, path in modules()
+        if name.startswith("views")
+        for module, _ in imports(path.read_text())
+        if module.partition(".")[0] in HEAVY
+    ]
+    assert found == []
+
+
+def test_the_door_imports_nothing_before_it_is_used() -> None:
+    tree = ast.parse((ROOT / f"{DOOR}.py").read_text())
+    imported = [node.module for node in tree.body if isinstance(node, ast.ImportFrom)]
+    assert [module for module in imported if module and module.startswith("sagents_nb")] == []
