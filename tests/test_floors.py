@@ -8,6 +8,7 @@ here one by one, since an annotation is all it may be used for, and importing it
 from __future__ import annotations
 
 import ast
+import functools
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -46,8 +47,13 @@ def modules() -> Iterator[tuple[str, Path]]:
             yield ".".join(part for part in parts if part != "__init__"), path
 
 
-def imports(source: str) -> Iterator[tuple[str, bool]]:
+@functools.cache
+def imports(source: str) -> list[tuple[str, bool]]:
     """Every module that is imported, and whether only a type checker ever imports it."""
+    return list(_imports(source))
+
+
+def _imports(source: str) -> Iterator[tuple[str, bool]]:
     tree = ast.parse(source)
     for_types = {
         id(inner)

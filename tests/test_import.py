@@ -73,4 +73,4 @@ def test_what_a_sub_package_promises_is_there(package: str) -> None:
 
 def test_an_unknown_name_is_answered_with_the_one_that_was_meant() -> None:
     with pytest.raises(AttributeError, match=r"sagents_nb has no 'Agnt' \(did you mean 'Agent'\?\)"):
-        sagents_nb.Agnt  # type: ignore[attr-defined]  # noqa: B018
+        sagents_nb.Agnt  # noqa: B018

@@ -8,8 +8,19 @@ from typing import Any
 
 import pytest
 
-from sagents_nb import Agent, AgentError, ConfigurationError, Halt, Message, Middleware, ModelError, ScriptedModel
-from sagents_nb import ToolCall, Usage, tool
+from sagents_nb import (
+    Agent,
+    AgentError,
+    ConfigurationError,
+    Halt,
+    Message,
+    Middleware,
+    ModelError,
+    ScriptedModel,
+    ToolCall,
+    Usage,
+    tool,
+)
 from sagents_nb.execution.callbacks import CALLBACKS
 
 
@@ -35,7 +46,9 @@ async def heard(turns: list[Any], **options: Any) -> list[str]:
     """Names of the callbacks, in the order in which they were called."""
     log: list[str] = []
     handlers = {name: functools.partial(lambda name, event: log.append(name), name) for name in CALLBACKS}
-    agent = Agent(model=ScriptedModel(turns, chunk_size=1000), tools=[ping, bad, stop_here], callbacks=handlers, **options)
+    agent = Agent(
+        model=ScriptedModel(turns, chunk_size=1000), tools=[ping, bad, stop_here], callbacks=handlers, **options
+    )
     try:
         await agent.execute("go")
     except AgentError:
@@ -164,9 +177,15 @@ async def _async_handler(event: Any) -> None: ...
 
 
 WRONG: list[tuple[Any, str]] = [
-    ({"on_llm_delta": print}, "there is no callback 'on_llm_delta' (did you mean 'on_llm_new_delta'?); there are on_after_m"),
+    (
+        {"on_llm_delta": print},
+        "there is no callback 'on_llm_delta' (did you mean 'on_llm_new_delta'?); there are on_after_m",
+    ),
     ({"on_error": "x"}, "the callback 'on_error' is 'x', which cannot be called"),
-    ({"on_error": _async_handler}, "the callback 'on_error' is an `async def`; callbacks are called in the middle of the run"),
+    (
+        {"on_error": _async_handler},
+        "the callback 'on_error' is an `async def`; callbacks are called in the middle of the run",
+    ),
     ([print], "callbacks are a dict of event name to function, got a list"),
 ]
 
@@ -216,5 +235,3 @@ async def test_a_failing_callback_beside_a_running_tool_ends_the_tool() -> None:
         "Tool call slow was not completed: the run failed.",
         "pong",
     ]
-
-

@@ -20,7 +20,7 @@ from sagents_nb.execution.capture import Output, captured
 class Real(io.StringIO):
     """A stream that knows its encoding and its file, as the kernel's does."""
 
-    encoding = "utf-8"  # type: ignore[assignment]
+    encoding = "utf-8"
 
     def fileno(self) -> int:
         return 77
@@ -65,7 +65,7 @@ async def test_libraries_find_the_real_streams_properties_while_tools_run() -> N
 
 
 async def test_what_is_printed_before_a_tool_fails_is_kept() -> None:
-    with real_stdout() as real:
+    with real_stdout():
         agent = Agent(model=ScriptedModel([ToolCall("say"), "done"]), tools=[tool(name="say")(_prints_and_fails)])
         result = await agent.execute("go")
         assert [e.output for e in result.events if isinstance(e, ToolEnded)] == ["so far\n"]
@@ -77,7 +77,7 @@ def _prints_and_fails() -> str:
 
 
 async def test_a_tool_may_redirect_its_own_output() -> None:
-    with real_stdout() as real:
+    with real_stdout():
         inner = io.StringIO()
 
         def say() -> str:
@@ -92,7 +92,7 @@ async def test_a_tool_may_redirect_its_own_output() -> None:
 
 
 async def test_a_tool_that_runs_an_agent_keeps_its_own_prints_apart() -> None:
-    with real_stdout() as real:
+    with real_stdout():
 
         async def inner_say() -> str:
             print("inner")
@@ -108,7 +108,7 @@ async def test_a_tool_that_runs_an_agent_keeps_its_own_prints_apart() -> None:
 
 
 async def test_what_a_task_prints_after_its_tool_ended_reaches_nobody_elses_output() -> None:
-    with real_stdout() as real:
+    with real_stdout():
         tasks: list[asyncio.Task[None]] = []
 
         async def later() -> None:

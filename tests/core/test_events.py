@@ -12,9 +12,26 @@ import pytest
 from hypothesis import given, settings, strategies as st
 
 import sagents_nb
-from sagents_nb import Agent, AgentError, ConfigurationError, Message, Middleware, ModelError, RunCancelled
-from sagents_nb import ScriptedModel, State, StoreError, StoreLocked, Todo, ToolCall, ToolContext, ToolResult, Usage, tool
-from sagents_nb import events as events_module
+from sagents_nb import (
+    Agent,
+    AgentError,
+    ConfigurationError,
+    Message,
+    Middleware,
+    ModelError,
+    RunCancelled,
+    ScriptedModel,
+    State,
+    StoreError,
+    StoreLocked,
+    Todo,
+    ToolCall,
+    ToolContext,
+    ToolResult,
+    Usage,
+    events as events_module,
+    tool,
+)
 from sagents_nb.changes import Change, common_ends, describe_changes
 from sagents_nb.deltas import StopDelta, TextDelta, ThinkingDelta, ToolCallDelta, UsageDelta
 from sagents_nb.errors import did_you_mean, in_words
@@ -71,7 +88,7 @@ def any_event(draw: st.DrawFn) -> Event:
 
 
 @given(any_event())
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=80, deadline=None)
 def test_every_event_has_a_json_form_that_reads_back_the_same(event: Event) -> None:
     form = event.to_json()
     text = json.dumps(form, allow_nan=False, ensure_ascii=False)
@@ -87,9 +104,20 @@ def test_every_kind_of_event_has_a_name_of_its_own() -> None:
 
 
 FORMS: list[tuple[Event, dict[str, Any]]] = [
-    (ModelDelta(delta=TextDelta("hi", 2), cycle=1), {"delta": {"type": "text", "text": "hi", "index": 2}, "attempt": 1}),
     (
-        HookEnded(middleware="A", hook="before_model", cycle=1, duration=0.5, changed=True, before=State(), after=State(metadata={"k": 1})),
+        ModelDelta(delta=TextDelta("hi", 2), cycle=1),
+        {"delta": {"type": "text", "text": "hi", "index": 2}, "attempt": 1},
+    ),
+    (
+        HookEnded(
+            middleware="A",
+            hook="before_model",
+            cycle=1,
+            duration=0.5,
+            changed=True,
+            before=State(),
+            after=State(metadata={"k": 1}),
+        ),
         {"changes": [{"path": "metadata.k", "kind": "added", "after": "1"}], "error": None},
     ),
     (StateUpdated(cycle=1, conflicts=("k",)), {"changes": [], "conflicts": ["k"]}),
@@ -132,7 +160,9 @@ async def test_no_secret_of_the_channels_gets_into_the_record() -> None:
     result = await agent.execute("go")
     recorded = json.dumps([event.to_json() for event in result.events]) + json.dumps(result.state.to_json())
     assert "SECRET" not in recorded + repr(result.events)
-    assert "ToolContext(tool_call_id='call_1_1', tool_context keys: key)" in result.state.messages[2].tool_results[0].text
+    assert (
+        "ToolContext(tool_call_id='call_1_1', tool_context keys: key)" in result.state.messages[2].tool_results[0].text
+    )
 
 
 def test_the_recorder_numbers_densely_keeps_the_latest_and_tells_in_order() -> None:
@@ -182,7 +212,7 @@ def test_a_difference_is_told_in_a_line(before: State, after: State, told: list[
 
 
 @given(st.lists(st.integers(0, 2), max_size=6).map(tuple), st.lists(st.integers(0, 2), max_size=6).map(tuple))
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=150, deadline=None)
 def test_what_two_sequences_share_at_their_ends(old: tuple[int, ...], new: tuple[int, ...]) -> None:
     head, tail = common_ends(old, new)
     assert old[:head] == new[:head]
@@ -195,7 +225,7 @@ def test_what_two_sequences_share_at_their_ends(old: tuple[int, ...], new: tuple
 
 
 @given(STATES, STATES)
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=60, deadline=None)
 def test_no_change_is_told_exactly_when_there_is_none(one: State, other: State) -> None:
     assert describe_changes(one, one) == ()
     if describe_changes(one, other) == ():

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
 from typing import Any
 
 import pytest
@@ -16,7 +17,9 @@ MESSAGES = st.one_of(
     st.builds(lambda text: Message("user", text), TEXTS),
     st.builds(lambda text: Message("system", text), TEXTS),
     st.builds(
-        lambda text, ids, status: Message("assistant", text, tool_calls=[ToolCall("t", id=i) for i in ids], status=status),
+        lambda text, ids, status: Message(
+            "assistant", text, tool_calls=[ToolCall("t", id=i) for i in ids], status=status
+        ),
         *(TEXTS, st.lists(IDS, max_size=3), st.sampled_from(["complete", "cancelled", "length"])),
     ),
     st.builds(
@@ -58,19 +61,18 @@ def mended(history: tuple[Message, ...]) -> None:
     assert [m for m in repaired if m.role != "tool"] == kept
     assert all(any(m is old for old in history) for m in repaired if m.role != "tool")
     # What a tool answered is not lost as long as its call is there.
-    for before, message in zip(repaired, repaired[1:], strict=False):
+    for before, message in pairwise(repaired):
         for result in message.tool_results:
             assert result.is_error or any(result is old for m in history for old in m.tool_results), before
 
 
 @given(HISTORIES, st.randoms(use_true_random=False))
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=80, deadline=None)
 def test_any_history_cut_doubled_or_shuffled_is_valid_after_repair(history: tuple[Message, ...], random: Any) -> None:
     mended(history)
     mended(history[: len(history) // 2])
     mended(history + history)
     mended(tuple(random.sample(history, len(history))))
-
 
 
 EDITS = st.sampled_from(["grow", "cut", "drop", "replace", "insert", "swap", "fresh"])
@@ -96,7 +98,7 @@ def edited(history: tuple[Message, ...], how: str, part: tuple[Message, ...], pl
 
 
 @given(st.lists(st.tuples(EDITS, HISTORIES, st.integers(0, 20)), min_size=1, max_size=8))
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=80, deadline=None)
 def test_remembering_gives_what_looking_at_everything_gives(steps: list[tuple[str, tuple[Message, ...], int]]) -> None:
     keeper = HistoryKeeper()
     history: tuple[Message, ...] = ()
@@ -159,7 +161,9 @@ WORDS: list[tuple[tuple[Message, ...], tuple[str, ...]]] = [
         (
             Message("assistant", "", tool_calls=[ToolCall("a", id="1"), ToolCall("b", id="2")]),
             Message("tool", tool_results=[ToolResult("r", tool_call_id="1", name="a")]),
-            Message("tool", tool_results=[ToolResult("r", tool_call_id="2"), ToolResult("r", tool_call_id="1", name="a")]),
+            Message(
+                "tool", tool_results=[ToolResult("r", tool_call_id="2"), ToolResult("r", tool_call_id="1", name="a")]
+            ),
         ),
         ("left out results without a call: a", "gathered the results of 2 tool messages in one"),
     ),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Callable
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import pytest
@@ -22,9 +23,7 @@ from sagents_nb import (
     tool,
 )
 from sagents_nb.events import HookEnded
-from sagents_nb.execution import hooks as hooks_module
-from sagents_nb.execution import loop as loop_module
-from sagents_nb.execution import run as run_module
+from sagents_nb.execution import hooks as hooks_module, loop as loop_module, run as run_module
 
 STATE_HOOKS = ["before_agent", "before_model", "after_model", "after_agent"]
 
@@ -118,7 +117,11 @@ RUBBISH: list[tuple[str, Any, str]] = [
     ),
     ("wrap_model_call", lambda self, request, call_next: call_next(None), "AttributeError"),
     ("wrap_model_call", lambda self, request, call_next: call_next(request.replace(messages=["x"])), "AttributeError"),
-    ("wrap_model_call", lambda self, request, call_next: call_next(request.replace(model="gpt")), "a ChatModel is needed"),
+    (
+        "wrap_model_call",
+        lambda self, request, call_next: call_next(request.replace(model="gpt")),
+        "a ChatModel is needed",
+    ),
     (
         "wrap_tool_call",
         lambda self, call, context, call_next: "text",
@@ -157,7 +160,9 @@ async def test_an_answer_of_a_wrap_hook_needs_no_model() -> None:
 async def test_an_after_agent_that_fails_keeps_nobody_from_leaving(error: BaseException) -> None:
     left: list[str] = []
     bad = with_hook("after_agent", lambda self, state, run: _raise(error))
-    agent = Agent(model=ScriptedModel(["hi"]), middleware=[Leaves(name="A", left=left), bad, Leaves(name="C", left=left)])
+    agent = Agent(
+        model=ScriptedModel(["hi"]), middleware=[Leaves(name="A", left=left), bad, Leaves(name="C", left=left)]
+    )
     with pytest.raises(AgentError) as caught:
         await agent.execute("go")
     assert left == ["C", "A"]
@@ -294,7 +299,7 @@ async def test_a_run_in_a_task_that_was_cancelled_before_it_began_is_not_stopped
     assert done == ["tidy"]
 
 
-def ticks(log: list[str]) -> tuple[ScriptedModel, Agent]:
+def ticks(log: list[str]) -> Agent:
     class Waits(Middleware):
         async def before_agent(self, state: State, run: Any) -> None:
             log.append("in")
@@ -327,14 +332,14 @@ def ticks(log: list[str]) -> tuple[ScriptedModel, Agent]:
         return "waited"
 
     model = ScriptedModel([[ToolCall("wait"), ToolCall("wait")], "done"], delay=1e-9)
-    return model, Agent(model=model, tools=[wait], middleware=[Waits()])
+    return Agent(model=model, tools=[wait], middleware=[Waits()])
 
 
 async def test_stopped_at_any_await_the_state_is_whole_and_can_go_on() -> None:
     stopped = 0
     for moment in range(200):
         log: list[str] = []
-        model, agent = ticks(log)
+        agent = ticks(log)
         task = asyncio.ensure_future(agent.execute("go"))
         for _ in range(moment):
             await asyncio.sleep(0)
@@ -412,7 +417,9 @@ async def test_the_record_tells_a_stop_from_a_failure() -> None:
     told = [(e.cancelled, e.error) for e in events if isinstance(e, HookEnded)]
     assert told == [(True, None)]
 
-    own = Agent(model=ScriptedModel(["hi"]), middleware=[with_hook("before_model", lambda s, state, run: _cancels_itself())])
+    own = Agent(
+        model=ScriptedModel(["hi"]), middleware=[with_hook("before_model", lambda s, state, run: _cancels_itself())]
+    )
     run = own.begin("go")
     run.recorder.listeners.append(events.append)
     with pytest.raises(AgentError):
@@ -425,6 +432,48 @@ async def test_without_asking_who_cancelled_a_hooks_own_cancellation_would_stop_
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(hooks_module, "stop_requests", lambda: 1)
-    agent = Agent(model=ScriptedModel(["hi"]), middleware=[with_hook("before_model", lambda s, state, run: _cancels_itself())])
+    agent = Agent(
+        model=ScriptedModel(["hi"]), middleware=[with_hook("before_model", lambda s, state, run: _cancels_itself())]
+    )
     with pytest.raises(ExecutionCancelled):
         await agent.execute("go")
+
+
+def test_one_agent_runs_on_several_loops_at_once() -> None:
+    """A cell's loop, the runtime's and a script's may all use one agent."""
+
+    class Counts(Middleware):
+        async def before_model(self, state: State, run: Any) -> State:
+            run.local["n"] = run.local.get("n", 0) + 1
+            await asyncio.sleep(0)
+            return state.put_metadata("n", run.local["n"])
+
+    model = ScriptedModel([lambda request: request.messages[-1].text.upper()], repeat=True)
+    agent = Agent(model=model, middleware=[Counts()])
+
+    def talk(number: int) -> list[tuple[str, int]]:
+        async def turns() -> list[tuple[str, int]]:
+            found = []
+            for turn in range(5):
+                state = State.from_text(f"{number} {turn}", conversation_id=f"talk {number}")
+                result = await agent.execute(state)
+                found.append((result.text, result.state.metadata["n"]))
+            return found
+
+        return asyncio.run(turns())
+
+    with ThreadPoolExecutor(4) as pool:
+        talks = list(pool.map(talk, range(4)))
+    assert talks == [[(f"{number} {turn}", turn + 1) for turn in range(5)] for number in range(4)]
+    assert len(model.requests) == 20
+
+
+async def test_the_error_of_a_run_inside_a_hook_comes_with_the_state_of_the_outer_run() -> None:
+    inner = Agent(model=ScriptedModel([ModelError("down", type="overloaded")]))
+
+    async def asks_inside(self: Any, state: State, run: Any) -> None:
+        await inner.execute("inner question")
+
+    error = await fail(with_hook("before_model", asks_inside))
+    assert (error.type, error.message) == ("overloaded", "down")
+    assert [m.text for m in error.state.messages] == ["go"]

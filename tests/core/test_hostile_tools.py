@@ -234,7 +234,9 @@ async def test_what_is_published_is_json_or_the_tool_is_told() -> None:
         return "ok"
 
     result, _ = await run(give)
-    assert answer(result).text.startswith("ERROR: (ValueError) data of 'progress'['done'] is a object, which is not JSON")
+    assert answer(result).text.startswith(
+        "ERROR: (ValueError) data of 'progress'['done'] is a object, which is not JSON"
+    )
 
 
 async def late_tool() -> tuple[list[str], dict[str, Any]]:
@@ -308,7 +310,10 @@ HOSTILE_RESULTS: list[tuple[Any, str]] = [
     (ToolResult("x", update=object()), "the update is a object; it is a StateUpdate"),
     (ToolResult("x", is_interrupt=True), "says for what: return Interrupt(kind, message)"),
     (ToolResult("x", update=StateUpdate(metadata={"who": ["ann", 7]})), "metadata['who'] holds the scope"),
-    (ToolResult("x", is_interrupt=True, processed=Interrupt("q", "?", {"for": ["ann", 7]})), "data['for'] holds the scope"),
+    (
+        ToolResult("x", is_interrupt=True, processed=Interrupt("q", "?", {"for": ["ann", 7]})),
+        "data['for'] holds the scope",
+    ),
 ]
 
 

@@ -250,7 +250,7 @@ async def test_arguments_a_thousand_brackets_deep_are_an_error_for_the_model() -
     result = await Agent(model=Streams(turn, GOOD), tools=[ping]).execute("go")
     answer = result.state.messages[2].tool_results[0]
     assert answer.is_error
-    assert answer.text.startswith("The arguments of ping were not a JSON object: '{\"a\": [[[")
+    assert answer.text.startswith('The arguments of ping were not a JSON object: \'{"a": [[[')
     assert len(answer.text) < 400
 
 

@@ -87,7 +87,9 @@ async def test_texts_stream_in_small_pieces_and_calls_name_themselves_first() ->
 
 async def test_ids_it_makes_up_are_the_same_every_time_and_different_in_one_run() -> None:
     async def ids() -> list[str]:
-        agent = Agent(model=ScriptedModel([[ToolCall("ping"), ToolCall("ping")], ToolCall("ping"), "done"]), tools=[ping])
+        agent = Agent(
+            model=ScriptedModel([[ToolCall("ping"), ToolCall("ping")], ToolCall("ping"), "done"]), tools=[ping]
+        )
         result = await agent.execute("go")
         return [call.id for message in result.state.messages for call in message.tool_calls]
 

@@ -106,18 +106,39 @@ WRONG: list[tuple[Callable[[], Any], str]] = [
         lambda: Stack([made("Gate", must_be_last=True), Quiet(), Tracer()]),
         "Gate must be the last middleware, but Quiet, Tracer comes after it; move it to the end of the list",
     ),
-    (lambda: Stack([Quiet(), made("Early", before=("Quiet",))]), "Early must come before Quiet; move it up in the list"),
+    (
+        lambda: Stack([Quiet(), made("Early", before=("Quiet",))]),
+        "Early must come before Quiet; move it up in the list",
+    ),
     (lambda: Stack([made("Late", after=("Quiet",)), Quiet()]), "Late must come after Quiet; move it down in the list"),
     (lambda: Stack([made("Needs", requires=("Quiet",))]), "Needs needs Quiet in the stack; add Quiet() to the list"),
-    (lambda: Stack([Quiet(name="x"), Quiet(name="x")]), "two middlewares are named 'x'; give one another name: Quiet(name='…')"),
+    (
+        lambda: Stack([Quiet(name="x"), Quiet(name="x")]),
+        "two middlewares are named 'x'; give one another name: Quiet(name='…')",
+    ),
     (lambda: Stack([Quiet]), "Quiet is the class; put an instance in the list: Quiet()"),  # type: ignore[list-item]
     (lambda: Stack([None]), "None in middleware is a NoneType; a middleware is an instance of a subclass"),  # type: ignore[list-item]
-    (lambda: Stack([made("P", system_prompt=lambda self: 3)]), "P.system_prompt() returned 3; it returns a str or a list of str"),
-    (lambda: Stack([made("T", tools=lambda self: None)]), "T.tools() returned None; it returns a list of functions or Tools"),
+    (
+        lambda: Stack([made("P", system_prompt=lambda self: 3)]),
+        "P.system_prompt() returned 3; it returns a str or a list of str",
+    ),
+    (
+        lambda: Stack([made("T", tools=lambda self: None)]),
+        "T.tools() returned None; it returns a list of functions or Tools",
+    ),
     (lambda: Stack([made("T", tools=lambda self: [3])]), "3 is no tool"),
-    (lambda: Agent(model=ScriptedModel([]), middleware=Quiet()), "Agent(middleware=…) takes a list of middlewares, got Quiet"),
-    (lambda: Agent(model=ScriptedModel([]), tools=note), "Agent(tools=…) takes a list of functions or Tools, got Tool("),
-    (lambda: Agent(model=ScriptedModel([]), tools=[note], middleware=[Tracer()]), "two tools are named 'note'; rename one"),
+    (
+        lambda: Agent(model=ScriptedModel([]), middleware=Quiet()),
+        "Agent(middleware=…) takes a list of middlewares, got Quiet",
+    ),
+    (
+        lambda: Agent(model=ScriptedModel([]), tools=note),
+        "Agent(tools=…) takes a list of functions or Tools, got Tool(",
+    ),
+    (
+        lambda: Agent(model=ScriptedModel([]), tools=[note], middleware=[Tracer()]),
+        "two tools are named 'note'; rename one",
+    ),
 ]
 
 
@@ -129,7 +150,9 @@ def test_what_does_not_fit_together_is_refused_in_words(make: Callable[[], Any],
 
 
 def test_an_unknown_hook_is_answered_with_the_one_that_was_meant() -> None:
-    with pytest.raises(ValueError, match=r"there is no hook 'befor_model' \(did you mean 'before_model'\?\); the hooks are"):
+    with pytest.raises(
+        ValueError, match=r"there is no hook 'befor_model' \(did you mean 'before_model'\?\); the hooks are"
+    ):
         Stack().order("befor_model")
 
 
@@ -140,7 +163,7 @@ def test_an_agent_is_changed_by_making_another() -> None:
     assert (other.scope, other.agent_id, other.model) == ("ann", "a", agent.model)
     assert agent.with_middleware([]).stack.names == ()
     with pytest.raises(ValueError, match="frozen"):
-        agent.scope = "bob"
+        agent.scope = "bob"  # type: ignore[misc]
     with pytest.raises(TypeError, match=r"Agent has no option 'middlewares' \(did you mean 'middleware'\?\)"):
         agent.replace(middlewares=[])
     assert agent != agent.replace()
@@ -151,7 +174,6 @@ async def test_what_an_agent_runs_on_is_a_state_or_a_text() -> None:
     agent = Agent(model=ScriptedModel(["hi"]))
     with pytest.raises(TypeError, match="an agent runs on a State or on the user's text, got a list: \\[\\]"):
         await agent.execute([])  # type: ignore[arg-type]
-
 
     with pytest.raises(AgentError, match="the State has no messages, so there is nothing to answer") as caught:
         await agent.execute(State())

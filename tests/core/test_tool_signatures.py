@@ -28,7 +28,7 @@ class Item(BaseModel):
     """The item of this module; others have one of the same name."""
 
     title: str
-    parent: Optional["Item"] = None  # noqa: UP007, UP037 - a forward reference is what is tested
+    parent: Optional["Item"] = None  # noqa: UP045, UP037 - a forward reference is what is tested
 
 
 @dataclasses.dataclass
@@ -63,7 +63,7 @@ def test_types_of_every_kind() -> None:
         table: dict[str, list[int]],
         free: Any,
         item: "list[Item]",  # noqa: UP037
-        more: Optional["Item"] = None,  # noqa: UP007, UP037
+        more: Optional["Item"] = None,  # noqa: UP045, UP037
     ) -> None: ...
 
     assert sorted(take.input_schema["required"]) == sorted(
@@ -116,7 +116,7 @@ async def test_parameters_may_have_any_name_that_python_allows() -> None:
 
 async def test_unicode_names_and_texts_pass_through() -> None:
     @tool(name="groesse")
-    def größe(länge: int, 名前: str = "☃") -> str:
+    def größe(länge: int, 名前: str = "☃") -> str:  # noqa: N803, PLC2401
         """Größe.
 
         Args:
@@ -139,7 +139,7 @@ class Weather:
     def __init__(self, sky: str = "sunny") -> None:
         self.sky = sky
 
-    def __call__(self, city: str, context: Optional["ToolContext"] = None) -> str:  # noqa: UP007, UP037
+    def __call__(self, city: str, context: Optional["ToolContext"] = None) -> str:  # noqa: UP045, UP037
         return f"{self.sky} in {city}"
 
     def look(self, item: "Item") -> str:  # noqa: UP037
@@ -185,7 +185,13 @@ CALLABLES: list[tuple[Any, str, str, dict[str, Any], str]] = [
     (Weather("grey").look, "look", "Look at an item.", {"item": {"title": "t"}}, "grey t"),
     (Weather.both, "both", "Both.", {"a": 1}, "Weather 1"),
     (Weather.none, "none", "None.", {"a": 1}, "1"),
-    (functools.partial(_look, "blue"), "_look", "Look at something.", {"item": {"title": "t"}, "loud": True}, "blue t!"),
+    (
+        functools.partial(_look, "blue"),
+        "_look",
+        "Look at something.",
+        {"item": {"title": "t"}, "loud": True},
+        "blue t!",
+    ),
     (functools.partial(_look, sky="red"), "_look", "Look at something.", {"item": {"title": "t"}}, "red t"),
     (functools.partial(_alook, "slow"), "_alook", "Look slowly.", {"item": {"title": "t"}}, "slow t"),
     (functools.partial(functools.partial(_look, "a")), "_look", "Look at something.", {"item": {"title": "t"}}, "a t"),
@@ -193,7 +199,13 @@ CALLABLES: list[tuple[Any, str, str, dict[str, Any], str]] = [
     (_noisy(_alook), "_alook", "Look slowly.", {"sky": "x", "item": {"title": "t"}}, "x t"),
     (tool(name="lam")(lambda: "lambda"), "lam", "", {}, "lambda"),
     (Pair, "Pair", "Pair(left: 'int', right: 'int')", {"left": 1, "right": 2}, '{"left":1,"right":2}'),
-    (Item, "Item", "The item of this module; others have one of the same name.", {"title": "t"}, '{"title":"t","parent":null}'),
+    (
+        Item,
+        "Item",
+        "The item of this module; others have one of the same name.",
+        {"title": "t"},
+        '{"title":"t","parent":null}',
+    ),
 ]
 
 
@@ -211,10 +223,10 @@ def test_names_are_those_of_the_place_where_the_function_was_written() -> None:
         class Item(BaseModel):
             other: int
 
-        Level = Literal["deep"]  # noqa: N806
+        Level = Literal["deep"]  # noqa: F841, N806
 
         @tool
-        def inside(item: Item, level: Level) -> str:  # type: ignore[valid-type]
+        def inside(item: Item, level: Level) -> str:
             return ""
 
         assert properties(tool(name="module")(_look))["item"] == {
@@ -235,8 +247,8 @@ CONTEXTS: list[Any] = [
     "'ToolContext'",
     "ToolContext | None",
     ToolContext | None,
-    Optional[ToolContext],  # noqa: UP007
-    Optional["ToolContext"],  # noqa: UP007
+    Optional[ToolContext],  # noqa: UP045
+    Optional["ToolContext"],
     Annotated[ToolContext, "it"],
     "Annotated[ToolContext, 'it']",
     Annotated["ToolContext | None", "it"],
@@ -259,8 +271,14 @@ def _kwargs(**things: str) -> None: ...
 def _positional(a: str, /) -> None: ...
 def _twice(one: ToolContext, two: ToolContext | None = None) -> None: ...
 def _nested(a: list["Nowhere"]) -> None: ...  # type: ignore[name-defined]  # noqa: F821, UP037
-def _number(a: "5") -> None: ...  # type: ignore[valid-type]  # noqa: F722, UP037
-def _broken(a: "list[") -> None: ...  # type: ignore[name-defined, unused-ignore]  # noqa: F722
+def _number(a: "5") -> None: ...  # type: ignore[valid-type]  # noqa: UP037
+def _with_hint(hint: str) -> Callable[..., None]:
+    def broken(a: int) -> None: ...
+
+    broken.__annotations__["a"] = hint
+    return broken
+
+
 def _callable(a: Callable[[], int]) -> None: ...
 def _variable(a: typing.TypeVar) -> None: ...
 
@@ -270,12 +288,18 @@ REFUSED: list[tuple[Callable[[], Any], str]] = [
     (lambda: tool(_kwargs), "tool '_kwargs': parameter 'things' is variadic keyword"),
     (lambda: tool(_positional), "tool '_positional': parameter 'a' is positional-only"),
     (lambda: tool(_twice), "tool '_twice' takes the context twice, as 'one' and as 'two'; once will do"),
-    (lambda: tool(_nested), "of parameter 'a' cannot be resolved (NameError: name 'Nowhere' is not defined); import the name"),
+    (
+        lambda: tool(_nested),
+        "of parameter 'a' cannot be resolved (NameError: name 'Nowhere' is not defined); import the name",
+    ),
     (lambda: tool(_number), "tool '_number': its parameters have no JSON schema"),
-    (lambda: tool(_broken), "of parameter 'a' cannot be resolved (SyntaxError"),
+    (lambda: tool(_with_hint("list[")), "of parameter 'a' cannot be resolved (SyntaxError"),
     (lambda: tool(_callable), "tool '_callable': its parameters have no JSON schema"),
     (lambda: tool(_variable), "tool '_variable': its parameters have no JSON schema"),
-    (lambda: tool(Weather.look), "tool 'look' is a method without its object: make the tool from one, tool(thing.look)"),
+    (
+        lambda: tool(Weather.look),
+        "tool 'look' is a method without its object: make the tool from one, tool(thing.look)",
+    ),
     (lambda: tool(max), "so its parameters are not known; write a def that calls it"),
     (lambda: tool(timeout=0)(_callable), "tool '_callable': timeout is 0; it is a number of seconds above 0, or None"),
     (lambda: tool(name="x" * 65)(_callable), "cannot be a tool's name: letters, digits, _ and -, at most 64"),
