@@ -513,14 +513,14 @@ def _values(turn: Turn) -> list[tuple[str, Any]]:
 
 
 def _insert(cursor: duckdb.DuckDBPyConnection, table: str, rows: Sequence[Sequence[Any]]) -> None:
-    """Many rows in one statement: planning costs more than the rows do."""
-    places = f"({', '.join('?' * len(rows[0]))})"
-    for start in range(0, len(rows), 200):
-        part = rows[start : start + 200]
-        cursor.execute(
-            f"INSERT INTO {table} VALUES {', '.join([places] * len(part))}",  # noqa: S608 - our own names
-            [clean_text(value) if isinstance(value, str) else value for row in part for value in row],
-        )
+    """Append many rows; planning a statement for them costs several times as much."""
+    appender = cursor.appender(table)
+    try:
+        appender.append_rows([[clean_text(v) if isinstance(v, str) else v for v in row] for row in rows])
+        appender.flush()
+    except BaseException:
+        appender.clear()
+        raise
 
 
 def _display_row(owner: str, row: DisplayMessage) -> list[Any]:

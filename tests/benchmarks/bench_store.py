@@ -52,7 +52,9 @@ def main(turns: int = 2000) -> None:
         for turn in range(turns):
             question, answer = Message("user", f"{turn}: why?"), Message("assistant", f"{turn}: {WORDS}")
             before, state = state, state.add_message(question).add_message(answer)
-            rows = [row for message in (question, answer) for row in rows_of(message, conversation_id="bench", sequence=1)]
+            rows = [
+                row for message in (question, answer) for row in rows_of(message, conversation_id="bench", sequence=1)
+            ]
             rows = [row.replace(sequence=2 * turn + n) for n, row in enumerate(rows, 1)]
             events = events_of(turn, answer, before)
             raw += len(json.dumps([question.to_json(), answer.to_json()]))
