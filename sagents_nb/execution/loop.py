@@ -104,6 +104,7 @@ async def check_limits(run: Run) -> None:
 async def repair(run: Run) -> None:
     """Repair the history: every tool call has exactly one result [loop, not middleware]."""
     messages, repairs = run.history.check(run.state.messages)
+    run.sound = messages
     if repairs:
         run.state = run.state.with_messages(messages)
         run.emit(HistoryRepaired(cycle=run.cycle, repairs=repairs))

@@ -64,8 +64,10 @@ def add_message(run: Run, message: Message) -> None:
 async def _send(run: Run, request: ModelRequest) -> Message:
     run.partial = None  # of an earlier try of a wrap hook
     # The door: whatever hooks made of the request, what is really sent is right.
-    messages, _ = repair_history(request.messages)
-    request = request.replace(messages=messages, model=request.model or run.agent.model)
+    if request.messages is not run.sound:  # nobody touched them since the loop looked
+        request = request.replace(messages=repair_history(request.messages)[0])
+    if request.model is None:
+        request = request.replace(model=run.agent.model)
 
     try:
         return await _stream(run, request, attempt=1)

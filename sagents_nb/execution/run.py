@@ -118,6 +118,7 @@ class Run:
         self.failures = 0
         self.resumed = False
         self.history = HistoryKeeper()
+        self.sound: tuple[Message, ...] | None = None  # the very messages that were found right last
         self.partial: Message | None = None
         self.interrupts: list[PendingInterrupt] = []
         self.interrupted = False
