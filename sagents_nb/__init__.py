@@ -16,7 +16,6 @@ if TYPE_CHECKING:
     from sagents_nb.errors import (
         AgentError as AgentError,
         ConfigurationError as ConfigurationError,
-        ExecutionCancelled as ExecutionCancelled,
         ModelError as ModelError,
         RunCancelled as RunCancelled,
         SagentsError as SagentsError,
@@ -25,6 +24,7 @@ if TYPE_CHECKING:
         StoreError as StoreError,
         StoreLocked as StoreLocked,
         ToolError as ToolError,
+        UnknownConversation as UnknownConversation,
     )
     from sagents_nb.execution.result import RunResult as RunResult
     from sagents_nb.interrupts import Halt as Halt, Interrupt as Interrupt
@@ -52,7 +52,6 @@ _HOME = {
     "errors": (
         "AgentError",
         "ConfigurationError",
-        "ExecutionCancelled",
         "ModelError",
         "RunCancelled",
         "SagentsError",
@@ -61,6 +60,7 @@ _HOME = {
         "StoreError",
         "StoreLocked",
         "ToolError",
+        "UnknownConversation",
     ),
     "execution.result": ("RunResult",),
     "interrupts": ("Halt", "Interrupt"),

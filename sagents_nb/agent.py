@@ -180,7 +180,7 @@ class Agent(Configured):
 
         Raises:
             AgentError: the run failed; its `state` is how far it came.
-            ExecutionCancelled: the awaiting task was cancelled; its `state` is how far it came.
+            asyncio.CancelledError: the awaiting task was cancelled; its `state` is how far it came.
         """
         run = self.begin(state, callbacks=callbacks, max_runs=max_runs)
         await run_leg(run)

@@ -11,20 +11,20 @@
         ├── SessionError              a session cannot do what was asked now
         └── StoreError                the database file cannot be used
             ├── StoreLocked           another process holds it; ``.pid`` where known
-            └── StoreClosed           the store was closed
+            ├── StoreClosed           the store was closed
+            └── UnknownConversation   this owner has no such conversation or revision            (also a LookupError)
     KeyboardInterrupt
     └── RunCancelled                  ``agent.run`` was interrupted; ``.state`` is how far it came
-    asyncio.CancelledError
-    └── ExecutionCancelled            ``await agent.execute`` was cancelled; ``.state`` is how far it came
+    asyncio.CancelledError            ``await agent.execute`` was cancelled; ``.state`` is how far it came
 """
 
 from __future__ import annotations
 
-import asyncio
 import difflib
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    import asyncio
     from collections.abc import Iterable
 
     from sagents_nb.state import State
@@ -109,18 +109,6 @@ class RunCancelled(KeyboardInterrupt):
         self.state = state
 
 
-class ExecutionCancelled(asyncio.CancelledError):
-    """The task that awaits ``agent.execute`` was cancelled.
-
-    Attributes:
-        state: how far the run came, its partial answer included.
-    """
-
-    def __init__(self, state: State) -> None:
-        super().__init__("the run was cancelled; .state holds what it reached")
-        self.state = state
-
-
 class SessionError(SagentsError):
     """A session cannot do what was asked in its present state; the text says what it can do."""
 
@@ -143,6 +131,29 @@ class StoreLocked(StoreError):
 
 class StoreClosed(StoreError):
     """The store was closed; open it again with ``Store(path)``."""
+
+
+class UnknownConversation(StoreError, LookupError):
+    """This owner has no such conversation, or the conversation no such revision.
+
+    The conversation of another owner is one that is not there, in the same words.
+    """
+
+
+def carry_state(cancelled: asyncio.CancelledError, state: State) -> None:
+    """Give the cancellation of a run the State it came to.
+
+    The class stays asyncio's own: `asyncio.timeout` of Python 3.11 takes no subclass for the cancellation it asked for,
+    and would let it out instead of raising TimeoutError.
+    """
+    if state_of(cancelled) is None:
+        cancelled.add_note("the run was cancelled; .state holds what it reached")
+    cancelled.state = state  # type: ignore[attr-defined]
+
+
+def state_of(error: BaseException) -> State | None:
+    """How far the run came that this error ended; None when it ended none."""
+    return getattr(error, "state", None)
 
 
 def in_words(error: BaseException) -> str:

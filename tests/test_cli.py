@@ -2,17 +2,26 @@
 
 from __future__ import annotations
 
+import json
 import os
 import re
+import signal
+import socket
+import subprocess
 import sys
+import time
+import urllib.request
 from pathlib import Path
 from typing import Any
 
+import nbformat
 import pytest
 
 from sagents_nb import __version__, cli
 
-NOTEBOOKS = Path(__file__).parent.parent / "notebooks"
+ROOT = Path(__file__).parent.parent
+NOTEBOOKS = ROOT / "notebooks"
+COMMAND = [sys.executable, "-c", "import sys; from sagents_nb.cli import main; sys.exit(main())"]
 
 
 @pytest.fixture
@@ -90,6 +99,7 @@ def test_demo_prints_the_same_every_time_but_for_durations(
     ]
     assert hooks == [*turn, ("tool", "get_weather"), *turn]
     assert "+ metadata.model_calls: 1" in printed[0]
+    assert "\nThe metadata\n  {'model_calls': 2, 'longest': 48}\n" in printed[0]
     page = (tmp_path / "sagents-demo.html").read_text(encoding="utf-8")
     assert page.lower().startswith("<!doctype html>")
     assert "CountCalls" in page
@@ -106,3 +116,61 @@ def test_demo_without_a_folder_for_its_report_says_so_before_it_runs(
         "sagents-nb demo: there is no folder reports for the report; make it, or name another file: "
         "sagents-nb demo --html FILE\n"
     )
+
+
+def test_demo_in_a_terminal_that_has_no_arrows(tmp_path: Path) -> None:
+    environment = {**os.environ, "PYTHONPATH": str(ROOT), "PYTHONIOENCODING": "ascii", "PYTHONUTF8": "0"}
+    done = subprocess.run(
+        [*COMMAND, "demo"], cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=60, check=False
+    )
+    assert (done.returncode, done.stderr) == (0, "")
+    assert "before_model  CountCalls" in done.stdout
+    assert done.stdout.endswith("Report: sagents-demo.html\n")
+    assert (tmp_path / "sagents-demo.html").read_text(encoding="utf-8").lower().startswith("<!doctype html>")
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(os.name != "posix", reason="signals")
+@pytest.mark.parametrize("stop", [signal.SIGINT, signal.SIGTERM], ids=["SIGINT", "SIGTERM"])
+def test_lab_serves_the_tutorials_on_this_machine_until_it_is_told_to_stop(
+    tmp_path: Path, stop: signal.Signals
+) -> None:
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    own = {f"JUPYTER_{name}_DIR": str(tmp_path / name) for name in ("CONFIG", "DATA", "RUNTIME")}
+    own |= {"JUPYTER_TOKEN": "test", "IPYTHONDIR": str(tmp_path / "ipython"), "PYTHONPATH": str(ROOT)}
+    log = tmp_path / "log"
+    with log.open("w") as output:
+        lab = subprocess.Popen(
+            [*COMMAND, "lab", "class", "--no-browser", "--port", str(port)],
+            cwd=tmp_path,
+            env={**os.environ, **own},
+            stdin=subprocess.DEVNULL,
+            stdout=output,
+            stderr=output,
+        )
+        try:
+            url = f"http://127.0.0.1:{port}/api/contents/01_first_agent.ipynb?token=test"
+            served = _get(url, lab, log)
+            lab.send_signal(stop)
+            lab.wait(30)
+        finally:
+            lab.kill()  # nothing happens to one that has ended
+            lab.wait()
+    copied = nbformat.read(tmp_path / "class" / "01_first_agent.ipynb", as_version=4)
+    assert [cell["source"] for cell in served["content"]["cells"]] == [cell.source for cell in copied.cells]
+    assert f"http://localhost:{port}/lab" in log.read_text()
+    with pytest.raises(ConnectionRefusedError):
+        socket.create_connection(("127.0.0.1", port))
+
+
+def _get(url: str, lab: subprocess.Popen[bytes], log: Path) -> Any:
+    until = time.monotonic() + 60
+    while lab.poll() is None and time.monotonic() < until:
+        try:
+            with urllib.request.urlopen(url, timeout=5) as answer:
+                return json.load(answer)
+        except OSError:
+            time.sleep(0.2)
+    raise AssertionError(f"JupyterLab does not answer at {url}:\n{log.read_text()[-3000:]}")

@@ -54,4 +54,9 @@ def test_run_await_and_session_talk_to_claude_from_a_notebook(tmp_path: Path, mo
     assert notebook.cells[0].outputs[0].text == "It is sunny in Oslo.\nStill sunny.\n"
     assert notebook.cells[1].outputs[0].text == "idle Hello yourself.\n"
     assert [len(request.body["messages"]) for request in server.requests] == [1, 3, 5, 1]
+    assert {request.body["model"] for request in server.requests} == {"claude-test"}
+    assert [tool["name"] for tool in server.requests[0].body["tools"]] == ["get_weather"]
+    answered = server.requests[1].body["messages"][-1]["content"]
+    assert [(block["type"], "Sunny in Oslo" in str(block["content"])) for block in answered] == [("tool_result", True)]
+    assert "Hello" in str(server.requests[3].body["messages"])
     assert "test-key" not in str([cell.outputs for cell in notebook.cells])

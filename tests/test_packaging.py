@@ -74,11 +74,13 @@ def test_the_demo_runs_and_writes_its_report(installed: Path, tmp_path: Path) ->
 LOOK = """
 import json, sagents_nb
 from sagents_nb import Agent, ScriptedModel
-from sagents_nb.widgets import Workbench
+from sagents_nb.views import sandwich_html
+from sagents_nb.widgets import ChatView, Workbench
 
 names = [name for name in sagents_nb.__all__ if getattr(sagents_nb, name) is not None]
-session = Agent(model=ScriptedModel(["hi"])).session()
-html = Workbench(session).html()
+agent = Agent(model=ScriptedModel(["hi"]))
+session = agent.session()
+html = [Workbench(session).html(), ChatView(session).html(), sandwich_html(agent.stack)]
 session.stop()
 print(json.dumps({"names": names, "home": sagents_nb.__file__, "html": html}))
 """
@@ -90,8 +92,8 @@ def test_every_public_name_can_be_imported_and_a_view_is_drawn(installed: Path, 
     found = json.loads(run(installed / "python", "-c", LOOK, folder=tmp_path))
     assert found["names"] == list(sagents_nb.__all__)
     assert Path(found["home"]).is_relative_to(installed.parent)
-    assert "sag-chat" in found["html"]
-    assert "sag-sandwich" in found["html"]
+    drawn = [[part for part in ("sag-chat", "sag-sandwich") if f'class="{part}' in html] for html in found["html"]]
+    assert drawn == [["sag-chat", "sag-sandwich"], ["sag-chat"], ["sag-sandwich"]]
 
 
 def test_lab_copies_the_tutorials_and_serves_them_until_it_is_told_to_stop(installed: Path, tmp_path: Path) -> None:

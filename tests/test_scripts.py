@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import os
 import shutil
 import subprocess
+import sys
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -79,6 +81,39 @@ def checkout(tmp_path: Path) -> Checkout:
         assert found
         (path / "bin" / tool).symlink_to(found)
     return Checkout(path)
+
+
+def test_a_python_in_a_folder_with_a_space_can_be_asked_for(checkout: Checkout) -> None:
+    checkout.command("my python", python_stub())
+    assert checkout.sh("lab", PYTHON=str(checkout.path / "stubs" / "my python")).returncode == 0
+
+
+@pytest.mark.parametrize("script", ["lab", "test"])
+def test_a_search_path_for_cd_leads_nowhere_else(checkout: Checkout, tmp_path: Path, script: str) -> None:
+    checkout.command("python3", python_stub())
+    (tmp_path / "trap" / "scripts").mkdir(parents=True)
+    done = subprocess.run(
+        [checkout.path / "bin" / "sh", f"scripts/{script}", "x"],
+        cwd=checkout.path,
+        env={
+            "PATH": f"{checkout.path / 'stubs'}:{checkout.path / 'bin'}",
+            "FAIL": "",
+            "CDPATH": str(tmp_path / "trap"),
+        },
+        capture_output=True,
+        text=True,
+        timeout=30,
+        check=False,
+    )
+    assert (done.returncode, done.stderr) == (0, "")
+    assert (checkout.path / ".venv" / "made-in").exists()
+
+
+def test_a_link_to_the_checkout_is_the_checkout(checkout: Checkout, tmp_path: Path) -> None:
+    checkout.command("python3", python_stub())
+    checkout.sh("lab")
+    (tmp_path / "link").symlink_to(checkout.path)
+    assert Checkout(tmp_path / "link").sh("lab").stdout == ""
 
 
 @pytest.mark.parametrize("script", ["lab", "test"])
@@ -227,3 +262,22 @@ def test_conda_gets_the_floors_of_the_project_file() -> None:
     wanted = {dependency.replace("-", "_") for dependency in project["dependencies"]}
     listed = re.findall(r"^ +- ([\w-]+[<>=].*)$", (ROOT / "environment.yml").read_text(), flags=re.MULTILINE)
     assert {line.replace("-", "_") for line in listed} == wanted | {f"python{project['requires-python']}"}
+
+
+def test_without_any_browser_one_line_says_how_to_get_one(tmp_path: Path) -> None:
+    program = "from tests.browser import chromium; chromium._MAC = (); chromium.find()"
+    kept = {name: value for name, value in os.environ.items() if name != "CHROMIUM"}
+    done = subprocess.run(
+        [sys.executable, "-c", program],
+        cwd=ROOT,
+        env={**kept, "PATH": str(tmp_path), "PLAYWRIGHT_BROWSERS_PATH": str(tmp_path)},
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+    assert done.returncode == 1
+    assert done.stderr.splitlines()[-1] == (
+        "RuntimeError: the browser tests need Chromium: `apt-get install -y chromium`, or "
+        "`python -m playwright install chromium`, or install Chrome or Edge, or set CHROMIUM=/path/to/it"
+    )

@@ -7,7 +7,7 @@ import time
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 
-from sagents_nb.errors import AgentError, ExecutionCancelled, ModelError
+from sagents_nb.errors import AgentError, ModelError, carry_state
 from sagents_nb.events import CycleStarted, HistoryRepaired, MiddlewarePrepared, RunEnded, RunStarted
 from sagents_nb.execution.callbacks import CallbackFailed
 from sagents_nb.execution.cancellation import stop_requests
@@ -31,7 +31,7 @@ async def run_leg(run: Run) -> None:
 
     Raises:
         AgentError: the run failed.
-        ExecutionCancelled: the task was cancelled.
+        asyncio.CancelledError: the task was cancelled; its `state` is how far the run came.
     """
     status, error, words = "error", None, None
     run.loop = asyncio.get_running_loop()
@@ -44,9 +44,10 @@ async def run_leg(run: Run) -> None:
                     pass
             run.stop_if_interrupted()  # an after_agent hook may ask for a person too
         status = "interrupted" if run.interrupted else "completed"
-    except asyncio.CancelledError:
+    except asyncio.CancelledError as cancelled:
         status = "cancelled"
-        raise ExecutionCancelled(run.state) from None
+        carry_state(cancelled, run.state)
+        raise
     except (ModelError, CallbackFailed, AgentError) as failure:
         kind = "callback_error" if isinstance(failure, CallbackFailed) else failure.type
         error = run.fail(kind, str(failure))

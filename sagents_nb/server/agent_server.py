@@ -8,7 +8,7 @@ from collections import deque
 from concurrent.futures import Future
 from typing import TYPE_CHECKING, Any
 
-from sagents_nb.errors import AgentError, ExecutionCancelled, SessionError
+from sagents_nb.errors import AgentError, SessionError, state_of
 from sagents_nb.events import (
     DisplayChanged,
     Event,
@@ -35,6 +35,7 @@ from sagents_nb.server.saver import Saver
 from sagents_nb.server.snapshot import SessionSnapshot, SessionStatus
 from sagents_nb.server.transcript import Transcript
 from sagents_nb.state import State
+from sagents_nb.waiting import result_of
 
 if TYPE_CHECKING:
     from sagents_nb.agent import Agent
@@ -246,12 +247,11 @@ class AgentServer:
             await asyncio.wait({leg})
             leg.result()
             return "interrupted" if run.interrupted else "idle"
-        except ExecutionCancelled:
-            return "cancelled"
-        except asyncio.CancelledError:
+        except asyncio.CancelledError as cancelled:
             if leg is None or not leg.done():
                 raise  # the runtime ends
-            self._end_run("cancelled")  # before its first step, so it could not say so itself
+            if state_of(cancelled) is None:  # before its first step, so it could not say so itself
+                self._end_run("cancelled")
             return "cancelled"
         except AgentError as error:
             self._error = str(error)
@@ -355,4 +355,4 @@ class AgentServer:
 
 def load(persistence: Persistence, scope: Any, conversation_id: str) -> StoredConversation | None:
     """The stored conversation, waited for."""
-    return persistence.load_conversation(scope, conversation_id).result(timeout=60)
+    return result_of(persistence.load_conversation(scope, conversation_id), 60)

@@ -15,7 +15,8 @@ import threading
 from collections.abc import Awaitable, Callable, Coroutine
 from typing import Any, TypeVar
 
-from sagents_nb.errors import ExecutionCancelled, RunCancelled, SessionError
+from sagents_nb.errors import RunCancelled, SessionError, state_of
+from sagents_nb.waiting import result_of
 
 T = TypeVar("T")
 
@@ -143,19 +144,17 @@ class Runtime:
 
         try:
             self.call(start)
-            return done.result()
+            return result_of(done)
         except KeyboardInterrupt:
             self.call(lambda: [task.cancel() for task in tasks])
             try:
-                result = done.result(timeout=CANCEL_TIMEOUT)
-            except ExecutionCancelled as cancelled:
-                raise RunCancelled(cancelled.state) from None
-            except (asyncio.CancelledError, concurrent.futures.CancelledError, TimeoutError):
-                pass
-            else:  # it came to its end in the same moment; what it reached must not be lost
-                state = getattr(result, "state", None)
-                if state is not None:
-                    raise RunCancelled(state) from None
+                state = getattr(result_of(done, CANCEL_TIMEOUT), "state", None)
+            except (asyncio.CancelledError, concurrent.futures.CancelledError) as cancelled:
+                state = state_of(cancelled)
+            except TimeoutError:
+                state = None
+            if state is not None:  # also of one that came to its end in the same moment: nothing it reached is lost
+                raise RunCancelled(state) from None
             raise
 
     def close(self) -> None:

@@ -22,6 +22,7 @@ from sagents_nb.server.registry import registry
 from sagents_nb.server.runtime import Runtime, runtime
 from sagents_nb.server.snapshot import SessionSnapshot, SessionStatus
 from sagents_nb.state import State
+from sagents_nb.waiting import result_of
 
 if TYPE_CHECKING:
     from sagents_nb.agent import Agent
@@ -124,7 +125,7 @@ class Session:
         self._runtime.refuse_here("session.wait", "`await session.idle()`")
         settled = self._server.when_settled()
         try:
-            return settled.result(timeout)
+            return result_of(settled, timeout)
         except TimeoutError:
             settled.cancel()
             raise self._still_running(timeout) from None
@@ -232,7 +233,7 @@ class Session:
         if not self._server.ended and self._runtime.alive:
             self._runtime.refuse_here("session.stop", "`await session.aclose()`")
             try:
-                self._runtime.submit(self._server.stop()).result(timeout)
+                result_of(self._runtime.submit(self._server.stop()), timeout)
             except TimeoutError:
                 raise TimeoutError(
                     f"conversation {self.conversation_id} did not come to an end within {timeout:g} s: a hook or an "

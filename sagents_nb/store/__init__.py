@@ -1,5 +1,6 @@
 """Conversations in DuckDB."""
 
+from sagents_nb.errors import UnknownConversation
 from sagents_nb.server.persistence import MemoryPersistence, Persistence, StoredConversation, Turn
 from sagents_nb.store.query import SqlResult
 from sagents_nb.store.store import Conversation, Revision, Store
@@ -13,4 +14,5 @@ __all__ = [
     "Store",
     "StoredConversation",
     "Turn",
+    "UnknownConversation",
 ]

@@ -2,40 +2,37 @@
 
 from __future__ import annotations
 
-import atexit
-import contextlib
 import datetime as dt
-import html
 import json
 import os
 import shutil
 import tempfile
-import threading
-from collections.abc import Iterator, Mapping, Sequence
+import warnings
+import weakref
+from collections.abc import Mapping
 from concurrent.futures import Future
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from pathlib import Path
+from types import TracebackType
 from typing import Any, Self
 
 import duckdb
 
-from sagents_nb.errors import StoreError
-from sagents_nb.events import Event, ModelDelta
-from sagents_nb.frozen import clean_text, thaw
-from sagents_nb.ids import new_id
-from sagents_nb.server.display import DisplayMessage, utc_now
+from sagents_nb.errors import StoreError, UnknownConversation
+from sagents_nb.server.display import DisplayMessage
 from sagents_nb.server.persistence import StoredConversation, Turn
 from sagents_nb.state import State
-from sagents_nb.store import log, query
-from sagents_nb.store.engine import Engine
-from sagents_nb.store.owners import OwnerFunction, Owners, refuse_scope
-from sagents_nb.store.query import SqlResult
-from sagents_nb.store.schema import EXPLAINED, QUERIED
+from sagents_nb.store import log, query, registry, snapshot, turns
+from sagents_nb.store.engine import Engine, is_replaced
+from sagents_nb.store.owners import OwnerFunction, Owners
+from sagents_nb.store.query import Params, SqlResult
+from sagents_nb.store.schema import TABLES, explained
+from sagents_nb.store.tables import Listing, html_table
+from sagents_nb.store.turns import check_conversation_id, check_title, no_conversation, no_revision
+from sagents_nb.waiting import result_of
 
-_ROW = (
-    "conversation_id, id, sequence, message_type, content_type, content, tool_call_id, status, metadata, "
-    "inserted_at, updated_at"
-)
+_ALL = object()
+"""Default of ``scope`` in `Store.sql`: None is a scope like others there."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,9 +43,12 @@ class Conversation:
         conversation_id: its id.
         title: its title, if it has one.
         inserted_at: when it began, UTC.
-        updated_at: when something was last saved, UTC.
-        revision: number of its newest State.
-        messages: messages in that State.
+        updated_at: when something of it was saved last, UTC.
+        revision: number of its newest State, 0 before the first.
+        messages: messages in that State: what the model sees.
+        rows: rows of its transcript: what people see.
+        interrupt: kind of the interrupt it waits at, if it waits for a person.
+        forked_from: the conversation it was forked from.
     """
 
     conversation_id: str
@@ -57,6 +57,9 @@ class Conversation:
     updated_at: dt.datetime
     revision: int
     messages: int
+    rows: int
+    interrupt: str | None
+    forked_from: str | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,205 +71,204 @@ class Revision:
         inserted_at: when it was saved, UTC.
         messages: messages in it.
         added: messages that are not in the one before.
+        keyframe: whether the whole list was written with it; `added` is then all of them.
     """
 
     revision: int
     inserted_at: dt.datetime
     messages: int
     added: int
+    keyframe: bool
 
 
 class Store:
-    """A database file, or one in memory. Safe to use from any thread.
+    """A database file, or one in memory. Safe to use from any thread; a fork of the process cannot use it.
 
-    ``Store(path)`` of a file that this process holds already gives back the living store. Every method that reads takes
-    the scope first; another owner's row does not exist.
+    ``Store(path)`` of a file that this process holds already gives back the living store, also when the cell that made
+    it runs again. Every method that reads takes the scope first; the rows of another owner do not exist.
 
     Args:
         path: the file; made when it does not exist.
-        owner: maps a scope to its owner's key (a str, int or UUID). Without it there is one local owner, and the scope
-            may be None.
+        owner: maps a scope to its owner's key: a str, an int, a UUID, or a tuple of str and int. Without it there is one
+            local owner, and the scope may be None.
 
     Raises:
-        StoreError: the file cannot be used, or is open with another owner function.
+        StoreError: the file cannot be used, or is open here with another owner function. Two functions are the same when
+            they are made of the same code, defaults, closure and globals, wherever the code stands.
         StoreLocked: another process holds it.
     """
 
     _engine: Engine
     _owners: Owners
-    _tails: log.Tails
+    _writer: turns.TurnWriter
+    _end: weakref.finalize[..., Store]
 
     def __new__(cls, path: str | os.PathLike[str], owner: OwnerFunction | None = None) -> Self:
         """Give back the living store of this file, or open it."""
-        real = Path(os.path.realpath(path))
-        with _lock:
-            living = _living.get(real)
-            if living is not None and not living.closed:
+        if os.fspath(path) == ":memory:":
+            raise StoreError("a store in memory is made with Store.memory()")
+        real = Path(os.path.realpath(Path(path).expanduser()))
+        with registry.lock:
+            living = registry.find(real)
+            if living is not None and is_replaced(living._engine):
+                warnings.warn(
+                    f"{real} was deleted or replaced while it was open: what was saved since is lost with the old file",
+                    stacklevel=2,
+                )
+                living.close()
+                living = None
+            if living is not None:
                 if not living._owners.same(owner):
                     raise StoreError(
                         f"{real} is open in this process with another owner function; use that store, or close() it first"
                     )
                 return living  # type: ignore[return-value]
             store = cls._make(real, owner)
-            _living[real] = store
+            registry.living[real] = store
             return store
 
     @classmethod
     def memory(cls, owner: OwnerFunction | None = None) -> Self:
-        """A store that ends with the process."""
+        """A store in memory. It ends when nothing refers to it any more.
+
+        Args:
+            owner: as of `Store`.
+        """
         return cls._make(None, owner)
 
     @classmethod
     def snapshot(cls, path: str | os.PathLike[str], owner: OwnerFunction | None = None) -> Self:
-        """A read-only copy of a file that another process holds, as of now.
+        """A read-only copy of a file that another process holds, as it is now.
 
         Args:
             path: the file.
             owner: as of `Store`.
 
         Raises:
-            StoreError: there is no such file, or this very process holds it.
+            StoreError: there is no such file, it is no store, or this very process holds it.
         """
-        real = Path(os.path.realpath(path))
-        with _lock:
-            living = _living.get(real)
-        if living is not None and not living.closed:
-            # Opening and closing it here would drop DuckDB's lock on it.
-            raise StoreError(f"this process holds {real} itself; Store({str(path)!r}) gives that store")
-        if not real.is_file():
-            raise StoreError(f"there is no file {real} to copy")
+        real = Path(os.path.realpath(Path(path).expanduser()))
+        with registry.lock:
+            if registry.find(real) is not None:
+                # Opening and closing it here would drop DuckDB's lock on it.
+                raise StoreError(f"this process holds {real} itself; Store({str(path)!r}) gives that store")
         folder = Path(tempfile.mkdtemp(prefix="sagents-snapshot-"))
-        atexit.register(shutil.rmtree, folder, ignore_errors=True)
-        copy = folder / real.name
-        for _ in range(20):
-            before = _stamp(real)
-            for suffix in ("", ".wal"):
-                if Path(f"{real}{suffix}").exists():
-                    shutil.copyfile(f"{real}{suffix}", f"{copy}{suffix}")
-                else:
-                    Path(f"{copy}{suffix}").unlink(missing_ok=True)
-            if _stamp(real) == before:  # nothing was written meanwhile
-                return cls._make(copy, owner, read_only=True)
-        raise StoreError(f"{real} is written all the time; try again when its kernel is less busy")
+        try:
+            store = cls._make(snapshot.copy_files(real, folder), owner, folder=folder)
+        except BaseException:
+            shutil.rmtree(folder, ignore_errors=True)
+            raise
+        store._engine.name = f"copy of {real}"
+        return store
 
     @classmethod
-    def _make(cls, path: Path | None, owner: OwnerFunction | None, *, read_only: bool = False) -> Self:
+    def _make(cls, path: Path | None, owner: OwnerFunction | None, *, folder: Path | None = None) -> Self:
         store = super().__new__(cls)
         store._owners = Owners(owner)
-        store._tails = log.Tails()
-        store._engine = Engine(
-            path, read_only=read_only, on_commit=store._tails.commit, on_rollback=store._tails.rollback
-        )
-        atexit.register(store.close)
+        store._writer = turns.TurnWriter()
+        store._engine = Engine(path, keeper=store._writer, read_only=folder is not None)
+        # Also at exit. The threads know the engine, not the store: one in memory that is forgotten ends.
+        store._end = weakref.finalize(store, _let_go, store._engine, folder, os.getpid())
         return store
 
     # What agent servers use.
 
     def owner_key(self, scope: Any) -> str:
-        """The owner that a scope stands for."""
+        """The owner that a scope stands for: what the column `owner` holds.
+
+        Raises:
+            StoreError: the owner function failed, or gave nothing that can be a key.
+        """
         return self._owners.key(scope)
 
     def save_turn(self, scope: Any, turn: Turn) -> Future[int]:
-        """Save a turn in one commit; the future holds the revision once it is durable.
+        """Save a turn in one commit.
+
+        Args:
+            scope: for whom.
+            turn: what is new. Deltas among the events are left out.
+
+        Returns:
+            Future of the revision, once the turn is durable. It raises StoreError, naming the place, when the turn holds
+            the scope or something that cannot be written; then nothing of it is written, and nothing before it is lost.
 
         Raises:
-            StoreError: in the future, when the turn holds the scope or cannot be written; nothing of it is then.
+            StoreClosed: the store was closed.
+            StoreError: the owner function does not know the scope.
         """
-        owner = self._owners.key(scope)
-        try:
-            refuse_scope(scope, _values(turn))
-        except StoreError as error:
-            refused: Future[int] = Future()
-            refused.set_exception(error)
-            return refused
-        return self._engine.write(lambda cursor: self._write_turn(cursor, owner, turn))
+        owner = self._key(scope)
+        return self._engine.write(
+            lambda transaction, prepared: self._writer.save(transaction, owner, prepared),
+            prepare=lambda: turns.prepare(owner, scope, turn),
+        )
 
     def load_conversation(self, scope: Any, conversation_id: str) -> Future[StoredConversation | None]:
-        """The conversation as it was saved last; None when this owner has none of that id."""
-        key = (self._owners.key(scope), conversation_id)
+        """The conversation as it was saved last.
+
+        Args:
+            scope: for whom.
+            conversation_id: which conversation.
+
+        Returns:
+            Future of it; of None when this owner has none of that id.
+
+        Raises:
+            StoreClosed: the store was closed.
+            StoreError: the owner function does not know the scope.
+        """
+        key = (self._key(scope), check_conversation_id(conversation_id))
 
         def read(cursor: duckdb.DuckDBPyConnection) -> StoredConversation | None:
-            with _as_of_now(cursor):
-                return look(cursor)
-
-        def look(cursor: duckdb.DuckDBPyConnection) -> StoredConversation | None:
             card = cursor.execute(
-                "SELECT title FROM conversations WHERE owner = ? AND conversation_id = ?", [*key]
+                "SELECT title, last_event_seq FROM conversations WHERE owner = ? AND conversation_id = ?", [*key]
             ).fetchone()
             if card is None:
                 return None
             revision, state = log.read(cursor, key) or (0, State())
-            last = cursor.execute(
-                "SELECT max(seq) FROM events WHERE owner = ? AND conversation_id = ?", [*key]
-            ).fetchone()
             return StoredConversation(
                 conversation_id=conversation_id,
                 title=card[0],
                 revision=revision,
                 state=state,
-                display_messages=_display(cursor, key),
-                last_event_seq=(last[0] if last else None) or 0,
+                display_messages=tuple(_display(cursor, key)),
+                last_event_seq=card[1],
             )
 
-        return self._engine.read(read)
-
-    def _write_turn(self, cursor: duckdb.DuckDBPyConnection, owner: str, turn: Turn) -> int:
-        key = (owner, turn.conversation_id)
-        now = utc_now()
-        cursor.execute(
-            "INSERT INTO conversations VALUES (?, ?, ?, NULL, NULL, ?, ?) ON CONFLICT (owner, conversation_id) "
-            "DO UPDATE SET updated_at = excluded.updated_at, title = coalesce(excluded.title, conversations.title)",
-            [*key, None if turn.title is None else clean_text(turn.title), now, now],
-        )
-        if turn.added:
-            _insert(cursor, "display_messages", [_display_row(owner, row) for row in turn.added])
-        for row in turn.changed:
-            cursor.execute(
-                "UPDATE display_messages SET status = ?, content = ?, metadata = ?, updated_at = ? "
-                "WHERE owner = ? AND conversation_id = ? AND id = ?",
-                [row.status, log.dumps(row.content), log.dumps(row.metadata), row.updated_at or now, *key, row.id],
-            )
-        events = [event for event in turn.events if not isinstance(event, ModelDelta)]
-        if events:
-            _insert(cursor, "events", [_event_row(key, event) for event in events])
-        if turn.state is None:
-            tail = self._tails.get(key) or log.read_tail(cursor, key)
-            return tail.revision
-        return log.append(cursor, self._tails, key, turn.state, now)
+        return self._engine.submit(read)
 
     # What people use.
 
-    def conversations(self, scope: Any = None) -> list[Conversation]:
-        """The owner's conversations, newest first."""
-        owner = self._owners.key(scope)
-        rows = self._read(
-            """
-            SELECT c.conversation_id, c.title, c.inserted_at, c.updated_at,
-              coalesce(s.revision, 0), coalesce(s.n_messages, 0)
-            FROM conversations c LEFT JOIN (
-              SELECT conversation_id, max(revision) AS revision, arg_max(n_messages, revision) AS n_messages
-              FROM state_log WHERE owner = $owner GROUP BY conversation_id) s USING (conversation_id)
-            WHERE c.owner = $owner ORDER BY c.updated_at DESC, c.conversation_id DESC
-            """,
-            {"owner": owner},
+    def conversations(self, scope: Any = None) -> Listing[Conversation]:
+        """The owner's conversations, the one saved last first."""
+        owner = self._key(scope)
+        rows = self._rows(
+            "SELECT conversation_id, title, inserted_at, updated_at, revision, n_messages, n_rows, interrupt, forked_from "
+            "FROM conversations WHERE owner = ? ORDER BY updated_at DESC, conversation_id DESC",
+            [owner],
         )
-        return [Conversation(*row) for row in rows]
+        return Listing((Conversation(*row) for row in rows), [item.name for item in fields(Conversation)])
 
     def display_messages(
-        self, scope: Any, conversation_id: str, *, limit: int | None = None, before: int | None = None
-    ) -> list[DisplayMessage]:
-        """What people see of a conversation, oldest first.
+        self, scope: Any, conversation_id: str, limit: int | None = None, before: int | None = None
+    ) -> Listing[DisplayMessage]:
+        """What people see of a conversation, oldest first; empty when this owner has none of that id.
 
         Args:
             scope: for whom.
             conversation_id: which conversation.
             limit: only the latest so many.
-            before: only those with a smaller ``sequence``, to page backwards.
-        """
-        key = (self._owners.key(scope), conversation_id)
-        return list(self._engine.read(lambda cursor: _display(cursor, key, limit, before)).result())
+            before: only rows with a smaller ``sequence``, to page backwards.
 
-    def load_state(self, scope: Any, conversation_id: str | Mapping[str, Any], *, revision: int | None = None) -> State:
+        Raises:
+            StoreError: `limit` or `before` is no number from 0.
+        """
+        for name, value in (("limit", limit), ("before", before)):
+            if value is not None and (isinstance(value, bool) or not isinstance(value, int) or value < 0):
+                raise StoreError(f"{name}={value!r} is no number from 0; leave it out for no {name}")
+        key = (self._key(scope), check_conversation_id(conversation_id))
+        return self._engine.run(lambda cursor: _display(cursor, key, limit, before))
+
+    def load_state(self, scope: Any, conversation_id: str | Mapping[str, Any], revision: int | None = None) -> State:
         """The State of a conversation.
 
         Args:
@@ -275,143 +277,111 @@ class Store:
             revision: an older one, see `history`.
 
         Raises:
-            StoreError: this owner has no such conversation or revision.
+            UnknownConversation: this owner has no such conversation or revision.
         """
         if isinstance(conversation_id, Mapping):
-            conversation_id = str(conversation_id["conversation_id"])
-        key = (self._owners.key(scope), conversation_id)
-        found = self._engine.read(lambda cursor: log.read(cursor, key, revision)).result()
-        if found is None:
-            which = "a saved state" if revision is None else f"the revision {revision}"
-            raise StoreError(
-                f"there is no conversation {conversation_id!r} with {which} for this owner; "
-                "store.conversations(scope) and store.history(scope, conversation_id) list what there is"
-            )
-        return found[1]
+            conversation_id = conversation_id.get("conversation_id", "")
+        key = (self._key(scope), check_conversation_id(conversation_id))
+        if revision is not None and (isinstance(revision, bool) or not isinstance(revision, int)):
+            raise StoreError(f"revision={revision!r} is no number; store.history(scope, conversation_id) lists them")
 
-    def history(self, scope: Any, conversation_id: str) -> list[Revision]:
-        """The revisions of a conversation's State, oldest first."""
-        owner = self._owners.key(scope)
-        rows = self._read(
-            "SELECT revision, inserted_at, n_messages, n_added FROM state_log "
+        def read(cursor: duckdb.DuckDBPyConnection) -> State:
+            found = log.read(cursor, key, revision)
+            if found is not None:
+                return found[1]
+            row = cursor.execute(
+                "SELECT revision FROM conversations WHERE owner = ? AND conversation_id = ?", [*key]
+            ).fetchone()
+            raise UnknownConversation(no_revision(key[1], revision, row[0]) if row else no_conversation(key[1]))
+
+        return self._engine.run(read)
+
+    def history(self, scope: Any, conversation_id: str) -> Listing[Revision]:
+        """The revisions of a conversation's State, oldest first; empty when this owner has none of that id."""
+        key = (self._key(scope), check_conversation_id(conversation_id))
+        rows = self._rows(
+            "SELECT revision, inserted_at, n_messages, n_added, keyframe = revision FROM state_log "
             "WHERE owner = ? AND conversation_id = ? ORDER BY revision",
-            [owner, conversation_id],
+            [*key],
         )
-        return [Revision(*row) for row in rows]
+        return Listing((Revision(*row) for row in rows), [item.name for item in fields(Revision)])
+
+    def events(self, scope: Any, conversation_id: str) -> list[dict[str, Any]]:
+        """The recorded trace of a conversation as JSON objects, oldest first; empty when this owner has none of that id."""
+        key = (self._key(scope), check_conversation_id(conversation_id))
+        rows = self._rows(
+            "SELECT data FROM events WHERE owner = ? AND conversation_id = ? ORDER BY seq, happened_at", [*key]
+        )
+        return [json.loads(row[0]) for row in rows]
 
     def fork(self, scope: Any, conversation_id: str, revision: int | None = None, *, title: str | None = None) -> str:
-        """Begin a new conversation from a State of another one. The transcript begins empty.
+        """Begin a new conversation from a State of another one, with the transcript up to it.
+
+        A pending interrupt may be answered again in the new one. Nothing is shared: either can be deleted.
 
         Args:
             scope: for whom.
             conversation_id: which conversation.
             revision: from which State, by default the newest.
-            title: of the new one.
+            title: of the new one, by default the same.
 
         Returns:
             Id of the new conversation.
 
         Raises:
-            StoreError: this owner has no such conversation or revision.
+            UnknownConversation: this owner has no such conversation or revision.
         """
-        state = self.load_state(scope, conversation_id, revision=revision)
-        owner, new = self._owners.key(scope), new_id()
-        turn = Turn(new, state=state.model_copy(update={"conversation_id": new}), title=title)
-
-        def write(cursor: duckdb.DuckDBPyConnection) -> None:
-            self._write_turn(cursor, owner, turn)
-            cursor.execute(
-                "UPDATE conversations SET forked_from = ?, forked_revision = coalesce(?, ("
-                "SELECT max(revision) FROM state_log WHERE owner = ? AND conversation_id = ?)) "
-                "WHERE owner = ? AND conversation_id = ?",
-                [conversation_id, revision, owner, conversation_id, owner, new],
-            )
-
-        self._engine.write(write).result()
+        key = (self._key(scope), check_conversation_id(conversation_id))
+        words = check_title(title) if title is not None else None
+        new: str = self._change(lambda transaction: self._writer.fork(transaction, key, revision, words))
         return new
 
     def rename_conversation(self, scope: Any, conversation_id: str, title: str) -> None:
-        """Give a conversation another title.
+        """Give a conversation another title; a blank one takes it away.
 
         Raises:
-            StoreError: this owner has no such conversation.
+            UnknownConversation: this owner has no such conversation.
         """
-        key = (self._owners.key(scope), conversation_id)
-        self._change_card(
-            key, "UPDATE conversations SET title = ? WHERE owner = ? AND conversation_id = ?", [clean_text(title), *key]
-        )
+        key = (self._key(scope), check_conversation_id(conversation_id))
+        words = check_title(title)
+        self._change(lambda transaction: self._writer.rename(transaction, key, words))
 
     def delete_conversation(self, scope: Any, conversation_id: str) -> None:
         """Delete a conversation with all that belongs to it.
 
         Raises:
-            StoreError: this owner has no such conversation.
+            UnknownConversation: this owner has no such conversation.
         """
-        key = (self._owners.key(scope), conversation_id)
-
-        def write(cursor: duckdb.DuckDBPyConnection) -> None:
-            _require(cursor, key)
-            for table in ("events", "display_messages", "state_log", "conversations"):
-                cursor.execute(f"DELETE FROM {table} WHERE owner = ? AND conversation_id = ?", [*key])  # noqa: S608
-            self._tails.forget(key)
-
-        self._engine.write(write).result()
-
-    def events(self, scope: Any, conversation_id: str) -> list[dict[str, Any]]:
-        """The recorded trace of a conversation, oldest first, as JSON objects."""
-        owner = self._owners.key(scope)
-        rows = self._read(
-            "SELECT data FROM events WHERE owner = ? AND conversation_id = ? ORDER BY seq", [owner, conversation_id]
-        )
-        return [json.loads(row[0]) for row in rows]
+        key = (self._key(scope), check_conversation_id(conversation_id))
+        self._change(lambda transaction: self._writer.delete(transaction, key))
 
     def sql(
-        self, query_text: str, params: Sequence[Any] | Mapping[str, Any] | None = None, *, scope: Any = ...
+        self, query_text: str, params: Params = None, *, scope: Any = _ALL, max_rows: int | None = None
     ) -> SqlResult:
-        """Run one reading statement.
+        """Run one reading statement, in a read-only transaction, without files and network.
 
         Args:
             query_text: SQL; `tables` says over what.
             params: values for ``?`` or ``$name``.
-            scope: see only this owner's rows. Left out, it is the view of whoever holds the file: all owners.
+            scope: see only this owner's rows, which are copied into a database of their own first. Left out, it is the
+                view of whoever holds the file: all owners.
+            max_rows: rows to fetch, by default `MAX_ROWS`; ``.truncated`` tells whether there were more.
 
         Raises:
             StoreError: it is not one reading statement, or DuckDB refuses it.
         """
-        if scope is ...:
-            with self._engine.own_cursor() as cursor:
-                return query.run(cursor, query_text, params)
-        with self._private_copy(self._owners.key(scope)) as private:
-            return query.run(private, query_text, params)
-
-    def _private_copy(self, owner: str) -> duckdb.DuckDBPyConnection:
-        """This owner's rows in a database of their own: what is not in it cannot be reached, however it is named."""
-        private = duckdb.connect(":memory:", config={"autoinstall_known_extensions": "false"})
-        private.execute("SET TimeZone = 'UTC'")
-        with self._engine.own_cursor() as cursor, _as_of_now(cursor):
-            for name in QUERIED:
-                found = cursor.execute(f"SELECT * FROM {name} WHERE owner = ?", [owner])  # noqa: S608 - our own names
-                columns = ", ".join(f'"{column[0]}" {column[1]}' for column in found.description or [])
-                rows = found.fetchall()
-                private.execute(f"CREATE TABLE {name} ({columns})")
-                if rows:
-                    _insert(private, name, rows)
-        # Last, since it cannot be taken back: no files, no network, no other database.
-        private.execute("SET enable_external_access = false")
-        private.execute("SET lock_configuration = true")
-        return private
+        limit = query.MAX_ROWS if max_rows is None else max_rows
+        if scope is _ALL:
+            return self._engine.run(lambda cursor: query.run(cursor, query_text, params, limit))
+        owner = self._key(scope)
+        return self._engine.run(lambda cursor: query.run_for_owner(cursor, owner, query_text, params, limit))
 
     def tables(self) -> SqlResult:
-        """The tables and views for SQL, their columns, and what they are for."""
-        columns = dict(
-            self._read(
-                "SELECT table_name, string_agg(column_name, ', ' ORDER BY column_index) "
-                "FROM duckdb_columns() WHERE NOT internal GROUP BY table_name",
-                [],
-            )
-        )
-        rows: list[tuple[Any, ...]] = [(name, words, columns.get(name, "")) for name, words in EXPLAINED.items()]
-        return SqlResult(["table", "what it holds", "columns"], ["VARCHAR"] * 3, rows)
+        """The tables and views for `sql`, their columns, and what they mean."""
+        self._engine.check()
+        return SqlResult(["table", "column", "type", "meaning"], ["VARCHAR"] * 4, explained())
+
+    # The file.
 
     @property
     def path(self) -> Path | None:
@@ -425,155 +395,66 @@ class Store:
 
     def close(self) -> None:
         """Write what waits and let go of the file. Closing twice does nothing."""
-        self._engine.close()
-        atexit.unregister(self.close)
-        with _lock:
-            if self.path is not None and _living.get(self.path) is self:
-                del _living[self.path]
+        with registry.lock:
+            self._end()
+            for path, store in list(registry.living.items()):
+                if store is self:
+                    del registry.living[path]
 
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(self, *_details: object) -> None:
+    def __exit__(
+        self, _kind: type[BaseException] | None, _error: BaseException | None, _trace: TracebackType | None
+    ) -> None:
         self.close()
 
     def __repr__(self) -> str:
-        where = f"{self._engine.name!r}" if self.path is not None else "in memory"
+        where = "in memory" if self.path is None else repr(self._engine.name)
         return f"Store({where}{', read-only' if self._engine.read_only else ''}{', closed' if self.closed else ''})"
 
     def _repr_mimebundle_(self, **_options: object) -> dict[str, str]:
         if self.closed:
             return {"text/plain": repr(self)}
-        table = self.tables()._repr_mimebundle_()["text/html"]
-        return {"text/plain": repr(self), "text/html": f"<p><strong>{html.escape(repr(self))}</strong></p>{table}"}
+        counts = [(name, *self._rows(f"SELECT count(*) FROM {name}", [])[0], TABLES[name][0]) for name in TABLES]  # noqa: S608 - ours
+        plain = "\n".join([repr(self), *(f"  {name}: {count:,}" for name, count, _ in counts)])
+        return {
+            "text/plain": plain,
+            "text/html": html_table(["table", "rows", "what it holds"], counts, "", repr(self)),
+        }
 
-    def _read(self, statement: str, params: Any) -> list[tuple[Any, ...]]:
-        rows: list[tuple[Any, ...]] = self._engine.read(
-            lambda cursor: cursor.execute(statement, params).fetchall()
-        ).result()
-        return rows
+    def _key(self, scope: Any) -> str:
+        self._engine.check()
+        return self._owners.key(scope)
 
-    def _change_card(self, key: log.Key, statement: str, params: list[Any]) -> None:
-        def write(cursor: duckdb.DuckDBPyConnection) -> None:
-            _require(cursor, key)
-            cursor.execute(statement, params)
+    def _rows(self, statement: str, params: list[Any]) -> list[tuple[Any, ...]]:
+        return self._engine.run(lambda cursor: cursor.execute(statement, params).fetchall())
 
-        self._engine.write(write).result()
-
-
-# Kept here, where a cell that runs again finds it.
-_lock = threading.RLock()
-_living: dict[Path, Store] = {}
+    def _change(self, change: Any) -> Any:
+        written = self._engine.write(lambda transaction, _: change(transaction), prepare=lambda: None)
+        return result_of(written)
 
 
-@contextlib.contextmanager
-def _as_of_now(cursor: duckdb.DuckDBPyConnection) -> Iterator[None]:
-    """Several statements that see the same commits."""
-    cursor.begin()
-    try:
-        yield
-    finally:
-        cursor.rollback()
+def _let_go(engine: Engine, folder: Path | None, pid: int) -> None:
+    engine.close()
+    if folder is not None and os.getpid() == pid:  # a fork leaves its parent's copy alone
+        shutil.rmtree(folder, ignore_errors=True)
 
 
-def _stamp(path: Path) -> list[tuple[int, int]]:
-    found = []
-    for file in (path, Path(f"{path}.wal")):
-        if file.exists():
-            status = file.stat()
-            found.append((status.st_mtime_ns, status.st_size))
-    return found
-
-
-def _require(cursor: duckdb.DuckDBPyConnection, key: log.Key) -> None:
-    if not cursor.execute("SELECT 1 FROM conversations WHERE owner = ? AND conversation_id = ?", [*key]).fetchone():
-        raise StoreError(f"there is no conversation {key[1]!r} for this owner; store.conversations(scope) lists them")
-
-
-def _values(turn: Turn) -> list[tuple[str, Any]]:
-    """Everything of a turn in which somebody could have put a scope."""
-    values: list[tuple[str, Any]] = []
-    if turn.state is not None:
-        values.append(("state.metadata", turn.state.metadata))
-        if turn.state.interrupt is not None:
-            values.append(("state.interrupt.data", turn.state.interrupt.data))
-            for place, member in enumerate(turn.state.interrupt.members):
-                values.append((f"state.interrupt.members[{place}].data", member.data))
-        for place, message in enumerate(turn.state.messages):
-            if message.metadata:
-                values.append((f"state.messages[{place}].metadata", message.metadata))
-    for row in (*turn.added, *turn.changed):
-        values += [
-            (f"display row {row.sequence}.content", row.content),
-            (f"display row {row.sequence}.metadata", row.metadata),
-        ]
-    # Thawed: what an event carries is no frozen JSON, and a tuple in it is saved as a list.
-    values += [(f"event {event.seq}.data", thaw(event.data)) for event in turn.events if hasattr(event, "data")]
-    return values
-
-
-def _insert(cursor: duckdb.DuckDBPyConnection, table: str, rows: Sequence[Sequence[Any]]) -> None:
-    """Append many rows; planning a statement for them costs several times as much."""
-    appender = cursor.appender(table)
-    try:
-        appender.append_rows([[clean_text(v) if isinstance(v, str) else v for v in row] for row in rows])
-        appender.flush()
-    except BaseException:
-        appender.clear()
-        raise
-
-
-def _display_row(owner: str, row: DisplayMessage) -> list[Any]:
-    return [
-        owner,
-        row.conversation_id,
-        row.id,
-        row.sequence,
-        row.message_type,
-        row.content_type,
-        log.dumps(row.content),
-        row.tool_call_id,
-        row.text,
-        row.status,
-        log.dumps(row.metadata),
-        row.inserted_at,
-        row.updated_at,
-    ]
+_DISPLAY = tuple(name for name in TABLES["display_messages"][1] if name in DisplayMessage.model_fields)
 
 
 def _display(
     cursor: duckdb.DuckDBPyConnection, key: log.Key, limit: int | None = None, before: int | None = None
-) -> tuple[DisplayMessage, ...]:
+) -> Listing[DisplayMessage]:
     rows = cursor.execute(
-        f"SELECT {_ROW} FROM display_messages WHERE owner = ? AND conversation_id = ? "  # noqa: S608 - our own names
-        "AND sequence < coalesce(?, 9223372036854775807) ORDER BY sequence DESC LIMIT ?",
+        f"SELECT {', '.join(_DISPLAY)} FROM display_messages WHERE owner = ? AND conversation_id = ? "  # noqa: S608 - ours
+        "AND sequence < coalesce(?, 9223372036854775807) ORDER BY sequence DESC, id DESC LIMIT ?",
         [*key, before, limit],
     ).fetchall()
-    names = [name.strip() for name in _ROW.split(",")]
     found = []
     for row in reversed(rows):
-        values = dict(zip(names, row, strict=True))
+        values = dict(zip(_DISPLAY, row, strict=True))
         values["content"], values["metadata"] = json.loads(values["content"]), json.loads(values["metadata"])
         found.append(DisplayMessage(**values))
-    return tuple(found)
-
-
-def _event_row(key: log.Key, event: Event) -> list[Any]:
-    data = event.to_json()
-    call = data.get("call") or {}
-    return [
-        *key,
-        event.seq,
-        event.run_id or None,
-        event.type,
-        dt.datetime.fromtimestamp(event.at, dt.UTC),
-        data.get("cycle"),
-        data.get("middleware"),
-        data.get("hook"),
-        call.get("name") or data.get("model") or data.get("name"),
-        data.get("status"),
-        data.get("duration"),
-        data.get("changed"),
-        data.get("error"),
-        log.dumps(data),
-    ]
+    return Listing(found, ("sequence", "message_type", "content_type", "text", "status"))

@@ -74,7 +74,7 @@ def main(turns: int = 2000) -> None:
         show(f"load_state ({len(state.messages):,} messages)", timed(lambda: store.load_state(None, "bench"))[0], "ms")
         show("load_conversation", timed(lambda: store.load_conversation(None, "bench").result())[0], "ms")
         show("display_messages(limit=50)", timed(lambda: store.display_messages(None, "bench", limit=50))[0], "ms")
-        one = "select length(cast(state as varchar)) from agent_states"
+        one = "select length(cast(state as varchar)) from agent_states where current"
         show("sql: the current agent_states", timed(lambda: store.sql(one))[0], "ms")
         show("sql: events by hook", timed(lambda: store.sql("select hook, count(*) from events group by all"))[0], "ms")
         show("sql for one owner", timed(lambda: store.sql("select count(*) from events", scope=None))[0], "ms")

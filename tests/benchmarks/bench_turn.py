@@ -16,7 +16,7 @@ from sagents_nb.deltas import MessageBuilder
 from sagents_nb.hooks import HookRun
 from sagents_nb.models import ModelRequest
 
-BATCHES = 60
+BATCHES = 100
 TURNS = 20
 """Runs in a batch; each run is two model calls and one tool call."""
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import dataclasses
 import json
 import typing
@@ -246,7 +245,7 @@ TREE: list[tuple[type[BaseException], tuple[type[BaseException], ...]]] = [
     (StoreLocked, (StoreError, sagents_nb.SagentsError)),
     (sagents_nb.StoreClosed, (StoreError, sagents_nb.SagentsError)),
     (RunCancelled, (KeyboardInterrupt,)),
-    (sagents_nb.ExecutionCancelled, (asyncio.CancelledError,)),
+    (sagents_nb.UnknownConversation, (StoreError, LookupError)),
 ]
 
 

@@ -13,7 +13,6 @@ from sagents_nb import (
     Agent,
     AgentError,
     ConfigurationError,
-    ExecutionCancelled,
     Interrupt,
     Message,
     Middleware,
@@ -30,6 +29,7 @@ from sagents_nb import (
 from sagents_nb.events import Published, ToolAbandoned, ToolEnded
 from sagents_nb.execution import threads, tool_calls
 from sagents_nb.execution.result import RunResult
+from tests.support.cancelled import state_reached
 
 
 async def run(function: Any, *calls: ToolCall, **options: Any) -> tuple[RunResult, ScriptedModel]:
@@ -111,7 +111,7 @@ async def test_a_tool_that_cancels_something_of_its_own_does_not_stop_the_run() 
 
 async def test_without_asking_who_cancelled_it_would(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(tool_calls, "stop_requests", lambda: 1)
-    with pytest.raises(ExecutionCancelled):
+    with pytest.raises(asyncio.CancelledError):
         await tool_failures_stay_in_their_call()
 
 
@@ -371,9 +371,9 @@ async def what_is_kept_when_one_of_two_is_stopped() -> tuple[dict[str, Any], lis
     await done.wait()
     await asyncio.sleep(0.01)
     task.cancel()
-    with pytest.raises(ExecutionCancelled) as caught:
+    with pytest.raises(asyncio.CancelledError) as caught:
         await task
-    state = caught.value.state
+    state = state_reached(caught.value)
     return dict(state.metadata), [m.text or m.tool_results[0].text for m in state.messages[2:]]
 
 

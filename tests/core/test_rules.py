@@ -7,6 +7,7 @@ where it must fail: so that a rule which nobody keeps any more cannot go unnotic
 from __future__ import annotations
 
 import asyncio
+import sys
 from collections.abc import Awaitable, Callable
 from typing import Any
 
@@ -15,7 +16,6 @@ import pytest
 from sagents_nb import (
     Agent,
     AgentError,
-    ExecutionCancelled,
     Message,
     Middleware,
     ScriptedModel,
@@ -30,6 +30,7 @@ from sagents_nb import (
 from sagents_nb.events import StateUpdated
 from sagents_nb.execution import loop, model_call, tool_calls
 from sagents_nb.frozen import FrozenList
+from tests.support.cancelled import state_reached
 
 
 @tool
@@ -115,10 +116,42 @@ async def every_call_has_one_result_when_the_run_is_stopped() -> None:
     task = asyncio.ensure_future(agent.execute("go"))
     await started.wait()
     task.cancel()
-    with pytest.raises(ExecutionCancelled) as caught:
+    with pytest.raises(asyncio.CancelledError) as caught:
         await task
-    state = caught.value.state
+    state = state_reached(caught.value)
     assert [[r.tool_call_id for r in m.tool_results] for m in state.messages if m.role == "tool"] == [["a", "b"]]
+
+
+async def a_timeout_around_execute_is_a_timeout() -> None:
+    @tool
+    async def endless() -> str:
+        "Never."
+        await asyncio.sleep(60)
+        return "?"
+
+    agent = Agent(model=ScriptedModel([ToolCall("endless")]), tools=[endless])
+    with pytest.raises(TimeoutError) as caught:
+        async with asyncio.timeout(0.05):
+            await agent.execute("go")
+    assert caught.value.__cause__ is not None
+    assert [m.role for m in state_reached(caught.value.__cause__).messages] == ["user", "assistant", "tool"]
+
+
+async def test_a_timeout_around_execute_is_a_timeout() -> None:
+    await a_timeout_around_execute_is_a_timeout()
+
+
+@pytest.mark.skipif(sys.version_info >= (3, 12), reason="from 3.12 on asyncio.timeout takes subclasses too")
+async def test_were_the_cancellation_of_a_class_of_its_own_it_would_not_be(monkeypatch: pytest.MonkeyPatch) -> None:
+    class Own(asyncio.CancelledError):
+        pass
+
+    def instead(_cancelled: asyncio.CancelledError, _state: State) -> None:
+        raise Own
+
+    monkeypatch.setattr(loop, "carry_state", instead)
+    with pytest.raises(Own):
+        await a_timeout_around_execute_is_a_timeout()
 
 
 def no_results_when_stopped(patch: pytest.MonkeyPatch) -> None:
@@ -223,7 +256,7 @@ async def after_agent_runs_for_all_who_were_entered_when_stopped() -> None:
     task = asyncio.ensure_future(Agent(model=ScriptedModel(["hi"]), middleware=stack).execute("go"))
     await reached.wait()
     task.cancel()
-    with pytest.raises(ExecutionCancelled):
+    with pytest.raises(asyncio.CancelledError):
         await task
     assert left == ["C", "A"]
 

@@ -12,7 +12,6 @@ import pytest
 from sagents_nb import (
     Agent,
     AgentError,
-    ExecutionCancelled,
     Interrupt,
     Message,
     Middleware,
@@ -232,7 +231,7 @@ async def test_after_agent_runs_when_the_model_fails_and_when_the_run_is_cancell
     task = asyncio.ensure_future(slow.execute("go"))
     await asyncio.sleep(0.05)
     task.cancel()
-    with pytest.raises(ExecutionCancelled):
+    with pytest.raises(asyncio.CancelledError):
         await task
     assert log[-1] == "A.after_agent"
 

@@ -16,7 +16,6 @@ from pydantic import BaseModel
 from sagents_nb import (
     Agent,
     AgentError,
-    ExecutionCancelled,
     Halt,
     Interrupt,
     Message,
@@ -36,6 +35,7 @@ from sagents_nb.events import StateUpdated, ToolAbandoned, ToolEnded
 from sagents_nb.execution import capture, loop, model_call, tool_calls
 from sagents_nb.execution.repair import HistoryKeeper
 from sagents_nb.execution.result import RunResult
+from tests.support.cancelled import state_reached
 
 
 async def run(tools: list[Any], *calls: ToolCall, **options: Any) -> tuple[RunResult, ScriptedModel]:
@@ -301,14 +301,14 @@ async def test_stopping_keeps_what_was_answered_and_says_what_was_not() -> None:
     task = asyncio.ensure_future(agent.execute("go"))
     await asyncio.sleep(0.1)
     task.cancel()
-    with pytest.raises(ExecutionCancelled) as caught:
+    with pytest.raises(asyncio.CancelledError) as caught:
         await task
-    results = caught.value.state.messages[2].tool_results
+    results = state_reached(caught.value).messages[2].tool_results
     assert [(r.text, r.is_error) for r in results] == [
         ("quick", False),
         ("Tool call endless was stopped by the user before it was completed.", True),
     ]
-    assert (await agent.execute(caught.value.state.add_message("go on"))).text == "after"
+    assert (await agent.execute(state_reached(caught.value).add_message("go on"))).text == "after"
 
 
 async def prints() -> tuple[list[str], str]:

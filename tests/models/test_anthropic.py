@@ -15,7 +15,6 @@ from sagents_nb import (
     AgentError,
     AnthropicModel,
     ConfigurationError,
-    ExecutionCancelled,
     Image,
     Message,
     State,
@@ -28,6 +27,7 @@ from sagents_nb import (
 )
 from sagents_nb.events import ModelDelta, ModelEnded, ModelFailed
 from sagents_nb.execution import model_call
+from tests.support.cancelled import state_reached
 from tests.support.messages_server import (
     MessagesServer,
     drop,
@@ -305,10 +305,10 @@ async def test_cancelling_closes_the_connection_and_keeps_the_partial_text() -> 
         await asyncio.wait_for(seen.wait(), 5)
         await asyncio.sleep(0.1)
         task.cancel()
-        with pytest.raises(ExecutionCancelled) as caught:
+        with pytest.raises(asyncio.CancelledError) as caught:
             await task
         left = await asyncio.to_thread(server.wait_for_disconnects)
-        state = caught.value.state
+        state = state_reached(caught.value)
         again = await agent.execute(state.add_message("Never mind"))
     assert len(left) == 1
     assert (state.messages[-1].text, state.messages[-1].status) == ("Once upon a", "cancelled")

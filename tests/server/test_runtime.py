@@ -3,6 +3,7 @@
 import asyncio
 import concurrent.futures
 import os
+import signal
 import subprocess
 import sys
 import textwrap
@@ -229,6 +230,40 @@ def test_ctrl_c_ends_a_run_and_keeps_what_it_reached() -> None:
         "the run was cancelled; .state holds what it reached",
         "still here",
     ]
+
+
+GIVEN_TO_ANOTHER_THREAD = (
+    CTRL_C
+    + """
+    missed = threading.Event()
+
+    def press():
+        model.reached.wait(20)
+        signal.pthread_kill(threading.get_ident(), signal.SIGINT)  # this wakes nobody who waits
+        if not ended.wait(2):
+            missed.set()
+            signal.pthread_kill(threading.main_thread().ident, signal.SIGINT)
+
+    model, ended = WaitingModel(), threading.Event()
+    threading.Thread(target=press, daemon=True).start()
+    try:
+        Agent(model=model).run("hi")
+    except RunCancelled as cancelled:
+        ended.set()
+        print("missed" if missed.is_set() else "seen", cancelled.state.messages[-1].text)
+    """
+)
+
+
+@pytest.mark.skipif(not hasattr(signal, "pthread_kill"), reason="signals cannot be sent to a thread here")
+def test_ctrl_c_that_the_system_gives_to_another_thread_is_not_missed() -> None:
+    assert script(GIVEN_TO_ANOTHER_THREAD)[0] == "seen Half an \n"
+
+
+@pytest.mark.skipif(not hasattr(signal, "pthread_kill"), reason="signals cannot be sent to a thread here")
+def test_in_one_long_wait_it_would_be() -> None:
+    long = "import sagents_nb.waiting as waiting; waiting.STEP = 60\n"
+    assert script(long + textwrap.dedent(GIVEN_TO_ANOTHER_THREAD))[0] == "missed Half an \n"
 
 
 def test_ctrl_c_while_waiting_for_a_session_cancels_its_run() -> None:

@@ -9,8 +9,9 @@ import duckdb
 import pytest
 
 from sagents_nb.errors import StoreError
-from sagents_nb.store import Store, Turn, engine, log
-from sagents_nb.store.engine import Engine
+from sagents_nb.store import Store, Turn, engine
+from sagents_nb.store.engine import Engine, Transaction
+from sagents_nb.store.turns import TurnWriter
 from tests.store.support import bad_turn, published, python, row, state, texts, writer_held
 
 WRITE = """
@@ -19,10 +20,10 @@ from sagents_nb.store import Store, Turn
 from sagents_nb.store.engine import Engine
 from tests.store.support import published, row, state
 if sys.argv[3] == "early":
-    def early(self, cursor, batch):
-        cursor.begin()
-        for op in batch:
-            op.done.set_result(op.write(cursor))
+    def early(self, transaction, batch):
+        transaction.cursor.begin()
+        for operation in batch:
+            operation.done.set_result(operation.write(transaction, operation.prepared))
         time.sleep(60)
     Engine._commit = early
 store = Store(sys.argv[1])
@@ -77,7 +78,7 @@ def test_a_failed_turn_leaves_the_rest_of_its_group(store: Store) -> None:
         bad = store.save_turn(None, bad_turn("bad"))
         after = store.save_turn(None, Turn("good", state=first.add_message("2")))
     assert (good.result(), after.result()) == (1, 2)
-    with pytest.raises(StoreError, match=r"could not be written: Out of range float values are not JSON compliant"):
+    with pytest.raises(StoreError, match=r"^event 1\['data'\]\['number'\] is nan, which JSON cannot hold"):
         bad.result()
     assert store.load_conversation(None, "bad").result() is None
     assert texts(store.load_state(None, "good")) == ["1", "2"]
@@ -94,44 +95,83 @@ def test_after_a_failed_turn_the_next_save_is_right(store: Store) -> None:
     assert store.events(None, "c") == []
 
 
+def odd_turn(conversation_id: str) -> Turn:
+    """A turn that only the database refuses, in the middle of a transaction."""
+    return Turn(
+        conversation_id, state=state("bad"), added=(row(conversation_id, 1).model_copy(update={"status": "odd"}),)
+    )
+
+
+def test_a_turn_that_the_database_refuses_leaves_the_rest_of_its_group(store: Store) -> None:
+    first = state("1")
+    with writer_held(store):
+        good = store.save_turn(None, Turn("c", state=first, added=(row("c", 1),)))
+        bad = store.save_turn(None, odd_turn("c"))
+        after = store.save_turn(None, Turn("c", state=first.add_message("2"), added=(row("c", 2),)))
+    assert (good.result(), after.result()) == (1, 2)
+    with pytest.raises(StoreError, match="CHECK constraint failed"):
+        bad.result()
+    assert texts(store.load_state(None, "c")) == ["1", "2"]
+    assert [shown.sequence for shown in store.display_messages(None, "c")] == [1, 2]
+    assert [(item.revision, item.added) for item in store.history(None, "c")] == [(1, 1), (2, 1)]
+
+
 def test_without_forgetting_what_was_undone_the_history_breaks(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(log.Tails, "rollback", lambda _self: None)
+    monkeypatch.setattr(TurnWriter, "undone", lambda _self: None)
     with Store(path) as store:
         with writer_held(store):
             good = store.save_turn(None, Turn("good", state=state("1")))
-            bad = store.save_turn(None, bad_turn("bad"))
+            bad = store.save_turn(None, odd_turn("bad"))
         assert good.result() == 2  # of a conversation that has one
         with pytest.raises(StoreError):
             bad.result()
-        with pytest.raises(StoreError):
-            store.load_state(None, "good")
+        assert [item.revision for item in store.history(None, "good")] == [2]
 
 
 def test_without_isolation_the_failed_turn_takes_the_others_along(
     store: Store, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def together(self: Engine, cursor: duckdb.DuckDBPyConnection, batch: list[engine._Op]) -> None:
-        cursor.begin()
+    def together(self: Engine, transaction: Transaction, batch: list[engine._Write]) -> None:
+        transaction.cursor.begin()
         try:
-            results = [op.write(cursor) for op in batch]
+            results = [operation.write(transaction, operation.prepared) for operation in batch]
+            self._keeper.finish(transaction)
+            transaction.flush()
         except Exception as error:
-            cursor.rollback()
-            self._on_rollback()
-            for op in batch:
-                op.done.set_exception(error)
+            transaction.cursor.rollback()
+            transaction.undo()
+            self._keeper.undone()
+            for operation in batch:
+                operation.done.set_exception(error)
             return
-        cursor.commit()
-        self._on_commit()
-        for op, result in zip(batch, results, strict=True):
-            op.done.set_result(result)
+        transaction.cursor.commit()
+        self._keeper.committed()
+        for operation, result in zip(batch, results, strict=True):
+            operation.done.set_result(result)
 
     monkeypatch.setattr(Engine, "_commit", together)
     with writer_held(store):
         good = store.save_turn(None, Turn("good", state=state("1")))
-        store.save_turn(None, bad_turn("bad"))
-    with pytest.raises(ValueError, match="Out of range"):
+        store.save_turn(None, odd_turn("bad"))
+    with pytest.raises(duckdb.ConstraintException, match="CHECK constraint failed"):
         good.result()
     assert store.load_conversation(None, "good").result() is None
+
+
+def test_what_waits_together_is_committed_together(store: Store) -> None:
+    commits = 0
+    committed = store._writer.committed
+
+    def count() -> None:
+        nonlocal commits
+        commits += 1
+        committed()
+
+    store._writer.committed = count  # type: ignore[method-assign]
+    with writer_held(store):
+        saving = [store.save_turn(None, Turn(f"c{n % 10}", state=state(str(n)))) for n in range(200)]
+    assert [future.result() for future in saving] == [n // 10 + 1 for n in range(200)]
+    assert commits <= 3  # of those, one or two held the writer up
 
 
 def test_a_save_nobody_waits_for_is_written_and_the_next_one_too(store: Store) -> None:

@@ -9,7 +9,7 @@ from hypothesis import given, settings, strategies as st
 
 from sagents_nb.messages import Message
 from sagents_nb.state import State
-from sagents_nb.store import Store, Turn, log
+from sagents_nb.store import Store, Turn, log, turns
 from tests.store.support import state, texts
 
 # Few texts, so that equal messages stand in several places.
@@ -57,7 +57,7 @@ def _exactly(found: State) -> str:
 
 
 def _newest(store: Store) -> dict[str, Any]:
-    found: dict[str, Any] = json.loads(store.sql("SELECT state FROM agent_states").fetchall()[0][0])
+    found: dict[str, Any] = json.loads(store.sql("SELECT state FROM agent_states WHERE current").fetchall()[0][0])
     return found
 
 
@@ -68,17 +68,21 @@ def small() -> Iterator[Store]:
 
 
 def test_every_revision_comes_back(small: Store) -> None:
-    @settings(max_examples=40, deadline=None)
+    @settings(max_examples=25, deadline=None)
     @given(st.lists(_steps, min_size=1, max_size=12), st.sampled_from([2, 4, 256]), st.sampled_from([0, 64]))
-    def check(steps: list[Any], keyframe_every: int, kept_tails: int) -> None:
+    def check(steps: list[Any], keyframe_after: int, kept_cards: int) -> None:
         with pytest.MonkeyPatch.context() as patch:
-            patch.setattr(log, "KEYFRAME_EVERY", keyframe_every)
-            patch.setattr(log, "KEPT_TAILS", kept_tails)  # with 0 the writer reads what it compares with
+            patch.setattr(log, "KEYFRAME_AFTER", keyframe_after)
+            patch.setattr(turns, "KEPT_CARDS", kept_cards)  # with 0 the writer reads what it compares with
             saved = [State()]
             for step in steps:
                 saved.append(_step(saved[-1], step))
                 assert small.save_turn(None, Turn("c", state=saved[-1])).result() == len(saved) - 1
             assert _exactly(State.from_json(_newest(small))) == _exactly(saved[-1])
+            view = small.sql("SELECT revision, state FROM agent_states ORDER BY revision").fetchall()
+            assert [revision for revision, _ in view] == list(range(1, len(saved)))
+            for (_, found_in_sql), expected in zip(view, saved[1:], strict=True):
+                assert _exactly(State.from_json(found_in_sql)) == _exactly(expected)
             for revision, expected in enumerate(saved[1:], 1):
                 found = small.load_state(None, "c", revision=revision)
                 assert found == expected
@@ -134,12 +138,14 @@ def test_by_equality_alone_a_true_stays_a_true(small: Store, monkeypatch: pytest
 
 
 def test_the_whole_list_is_written_again_after_so_many_revisions(small: Store, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(log, "KEYFRAME_EVERY", 4)
+    monkeypatch.setattr(log, "KEYFRAME_AFTER", 4)
     now = State()
-    for number in range(1, 10):
+    for number in range(1, 12):
         now = now.add_message(str(number))
         small.save_turn(None, Turn("c", state=now)).result()
-    assert _added(small) == [1, 1, 1, 1, 5, 1, 1, 1, 9]
+    # At the ninth only 4 of 9 were new since it was written last, at the tenth 5 of 10.
+    assert _added(small) == [1, 1, 1, 1, 5, 1, 1, 1, 1, 10, 1]
+    assert [item.revision for item in small.history(None, "c") if item.keyframe] == [1, 5, 10]
     assert texts(small.load_state(None, "c", revision=5)) == ["1", "2", "3", "4", "5"]
     assert texts(small.load_state(None, "c", revision=8)) == ["1", "2", "3", "4", "5", "6", "7", "8"]
 
@@ -171,14 +177,34 @@ def test_a_fork_goes_its_own_way(small: Store) -> None:
     assert small.display_messages(None, old) == []
 
 
-def test_the_view_of_states_holds_one_row_for_each_conversation(small: Store) -> None:
+def test_the_current_states_are_one_row_for_each_conversation(small: Store) -> None:
     for name in ("a", "b"):
         small.save_turn(None, Turn(name, state=state(name, "2", "3"))).result()
         summary = [Message("user", f"summary of {name}")]
         small.save_turn(None, Turn(name, state=State(messages=(*summary, *state("2", "3", "4").messages)))).result()
-    rows = small.sql("SELECT conversation_id, revision, n_messages, state FROM agent_states ORDER BY ALL").fetchall()
+    rows = small.sql(
+        "SELECT conversation_id, revision, n_messages, state FROM agent_states WHERE current ORDER BY ALL"
+    ).fetchall()
     assert [(row[0], row[1], row[2]) for row in rows] == [("a", 2, 4), ("b", 2, 4)]
     assert [texts(State.from_json(row[3])) for row in rows] == [
         ["summary of a", "2", "3", "4"],
         ["summary of b", "2", "3", "4"],
     ]
+
+
+def test_keyframes_do_not_grow_with_the_square_of_the_length(small: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(log, "KEYFRAME_AFTER", 4)
+    now = State()
+    for number in range(1, 401):
+        now = now.add_message(str(number))
+        small.save_turn(None, Turn("c", state=now))
+    small.save_turn(None, Turn("c", title="all of it is written")).result()
+    assert sum(_added(small)) < 3 * 400  # every fourth in full: 20,000
+
+
+def test_a_middleware_that_edits_every_turn_does_not_write_everything_again(small: Store) -> None:
+    now = state(*(f"message {n}" for n in range(100)))
+    for number in range(20):
+        now = now.with_messages([*now.messages[:5], Message("user", f"shortened {number}"), *now.messages[6:]])
+        small.save_turn(None, Turn("c", state=now)).result()
+    assert _added(small) == [100] + [1] * 19

@@ -1,14 +1,19 @@
 from __future__ import annotations
 
+import functools
+import importlib
+import operator
+import os
 import subprocess
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import duckdb
 import pytest
 
 from sagents_nb.errors import StoreError, StoreLocked
-from sagents_nb.store import Store, Turn, engine
+from sagents_nb.store import Store, Turn, engine, registry, store as store_module
 from sagents_nb.store.lock import FileLock
 from sagents_nb.store.owners import Owners
 from tests.store.support import output, python, state, texts
@@ -174,3 +179,124 @@ def test_with_the_lock_of_duckdb_alone_a_second_process_gets_in(path: Path, monk
     # Past the lock; whether it then stumbles over the log of the first process is a matter of luck.
     assert not found.startswith("locked")
     store.close()
+
+
+def test_the_kernel_of_a_notebook_is_named(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("JPY_SESSION_NAME", "lessons/01.ipynb")
+    with _holder(HOLD, path) as process:
+        with pytest.raises(StoreLocked, match=f"process {process.pid} .the kernel of lessons/01.ipynb.,"):
+            Store(path)
+        process.communicate(timeout=30)
+
+
+def test_another_name_of_the_same_file_gives_the_living_store(store: Store, path: Path) -> None:
+    link = path.with_name("hard.duckdb")
+    link.hardlink_to(path)
+    assert Store(link) is store
+
+
+def test_a_file_that_was_deleted_is_opened_anew(path: Path) -> None:
+    store = Store(path)
+    store.save_turn(None, Turn("c", state=state("x"))).result()
+    path.unlink()
+    with pytest.warns(UserWarning, match="was deleted or replaced while it was open"):
+        another = Store(path)
+    with another:
+        assert store.closed
+        assert another.conversations() == []
+    assert path.exists()
+
+
+def test_without_that_look_the_new_store_would_write_to_nowhere(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(store_module, "is_replaced", lambda _engine: False)
+    with Store(path) as store:
+        path.unlink()
+        assert Store(path) is store
+    assert not path.exists()
+
+
+def _by(name: str) -> Any:
+    return operator.attrgetter(name)
+
+
+class _Tenants:
+    def __init__(self, prefix: str) -> None:
+        self.prefix = prefix
+
+    def owner(self, scope: Any) -> str:
+        return f"{self.prefix}{scope}"
+
+
+def _nested(key: str) -> Any:
+    def inner(scope: Any) -> Any:
+        return scope[key]
+
+    return lambda scope: inner(scope)
+
+
+TENANTS = _Tenants("t")
+
+
+@pytest.mark.parametrize(
+    ("one", "same", "other"),
+    [
+        (_by("user"), _by("user"), _by("name")),
+        (TENANTS.owner, TENANTS.owner, _Tenants("t").owner),
+        (functools.partial(max, 1), functools.partial(max, 1), functools.partial(max, 2)),
+        (_nested("user"), _nested("user"), _nested("name")),
+        (eval("lambda s: 1"), eval("lambda s: 1"), eval("lambda s: True")),
+        (eval("lambda s: s.user"), eval("\n\nlambda s: s.user"), eval("lambda s: s.name")),
+        (eval("lambda s, d=1: d"), eval("lambda s, d=1: d"), eval("lambda s, d=2: d")),
+        (eval("lambda s: f(s)", {"f": str}), eval("lambda s: f(s)", {"f": str}), eval("lambda s: f(s)", {"f": int})),
+    ],
+)
+def test_what_makes_two_owner_functions_the_same(one: Any, same: Any, other: Any) -> None:
+    assert Owners(one).same(same)
+    assert not Owners(one).same(other)
+
+
+def test_the_registry_survives_that_its_module_is_reloaded(store: Store, path: Path) -> None:
+    importlib.reload(registry)
+    assert Store(path) is store
+
+
+def test_a_second_set_of_modules_cannot_open_the_file_again(store: Store, path: Path) -> None:
+    registry.living.clear()  # as a registry that was imported anew
+    with pytest.raises(StoreLocked, match=f"open in this very process .PID {os.getpid()}."):
+        Store(path)
+
+
+def test_a_snapshot_is_removed_when_it_is_closed(path: Path, holder: subprocess.Popen[str]) -> None:
+    copy = Store.snapshot(path)
+    assert copy.path is not None
+    assert copy.path.exists()
+    copy.close()
+    assert not copy.path.parent.exists()
+
+
+WRITING = """
+now = state("0")
+while True:
+    now = now.add_message(str(len(now.messages)))
+    store.save_turn(None, Turn("c", state=now)).result()
+"""
+
+
+def test_snapshots_while_the_other_process_writes(path: Path) -> None:
+    with _holder(HOLD.replace("sys.stdin.read()", WRITING), path) as process:
+        last = 0
+        for _ in range(5):
+            with Store.snapshot(path) as copy:
+                revisions = [item.revision for item in copy.history(None, "c")]
+                assert revisions == list(range(1, len(revisions) + 1))
+                assert len(copy.load_state(None, "c").messages) == len(revisions)
+                assert len(revisions) >= last
+                last = len(revisions)
+        process.kill()
+        process.communicate(timeout=30)
+
+
+def test_a_file_that_this_process_has_open_is_not_copied(path: Path) -> None:
+    Store(path).close()
+    with duckdb.connect(str(path)), pytest.raises(StoreError, match="this process has .* open itself"):
+        Store.snapshot(path)

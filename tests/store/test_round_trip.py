@@ -3,12 +3,13 @@ from __future__ import annotations
 import datetime as dt
 import json
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from sagents_nb.deltas import TextDelta
 from sagents_nb.errors import StoreError
-from sagents_nb.events import ModelDelta, RunEnded
+from sagents_nb.events import HookEnded, ModelDelta, ModelEnded, RunEnded, ToolEnded
 from sagents_nb.interrupts import PendingInterrupt
 from sagents_nb.messages import Image, Message, Text, Thinking, ToolCall, ToolResult, Usage
 from sagents_nb.server.persistence import MemoryPersistence, Persistence
@@ -112,7 +113,10 @@ def test_the_index_of_conversations_is_newest_first(store: Store) -> None:
     store.rename_conversation(None, "b", "Bee")
     store.delete_conversation(None, "c")
     found = [(card.conversation_id, card.title, card.revision, card.messages) for card in store.conversations()]
-    assert found == [("a", "A", 2, 3), ("b", "Bee", 1, 2)]
+    assert found == [("b", "Bee", 1, 2), ("a", "A", 2, 3)]
+    store.save_turn(None, Turn("a")).result()
+    store.rename_conversation(None, "b", "Bee")  # that changes nothing
+    assert [card.conversation_id for card in store.conversations()] == ["a", "b"]
 
 
 def test_a_deleted_conversation_leaves_nothing_and_may_begin_again(store: Store) -> None:
@@ -134,10 +138,11 @@ def test_what_does_not_exist_is_said(store: Store) -> None:
         lambda: store.rename_conversation(None, "nope", "x"),
         lambda: store.delete_conversation(None, "nope"),
     ):
-        with pytest.raises(StoreError, match="there is no conversation 'nope'"):
+        with pytest.raises(StoreError, match="there is no conversation 'nope'") as caught:
             call()
+        assert isinstance(caught.value, LookupError)
     for revision in (0, 2, -1):
-        with pytest.raises(StoreError, match=f"the revision {revision} for this owner"):
+        with pytest.raises(StoreError, match=f"has no revision {revision}, only 1 to 1"):
             store.load_state(None, "c", revision=revision)
 
 
@@ -180,3 +185,92 @@ def test_a_store_in_memory_and_the_twin_without_a_database_say_the_same() -> Non
         assert found[0] == found[1]
         assert found[0][0] == [1, 1, 2]
         assert repr(store) == "Store(in memory)"
+
+
+def test_a_changed_row_that_is_not_there_is_added(store: Store) -> None:
+    shown = row("c", 1, "hello")
+    store.save_turn(None, Turn("c", added=(shown,))).result()
+    store.delete_conversation(None, "c")
+    store.save_turn(None, Turn("c", changed=(shown.replace(status="completed"),))).result()
+    assert [found.text for found in store.display_messages(None, "c")] == ["hello"]
+
+
+def test_a_row_that_is_added_twice_is_there_once(store: Store) -> None:
+    shown = row("c", 1, "hello")
+    store.save_turn(None, Turn("c", added=(shown,))).result()
+    store.save_turn(None, Turn("c", added=(shown.replace(content={"text": "hello!"}), row("c", 2, "two")))).result()
+    assert [found.text for found in store.display_messages(None, "c")] == ["hello!", "two"]
+    assert store.conversations()[0].rows == 2
+
+
+def test_the_transcript_of_a_fork_ends_where_its_state_does(store: Store) -> None:
+    store.save_turn(None, Turn("c", state=state("1"), added=(row("c", 1, "1"),))).result()
+    store.save_turn(None, Turn("c", state=state("1", "2"), added=(row("c", 2, "2"),), events=(published(),))).result()
+    new = store.fork(None, "c", 1)
+    assert [found.text for found in store.display_messages(None, new)] == ["1"]
+    assert store.events(None, new) == []
+    store.save_turn(None, Turn(new, state=state("1", "x"), added=(row(new, 2, "x"),))).result()
+    store.delete_conversation(None, "c")
+    found = store.load_conversation(None, new).result()
+    assert found is not None
+    assert (texts(found.state), [shown.text for shown in found.display_messages]) == (["1", "x"], ["1", "x"])
+    assert store.conversations()[0].forked_from == "c"
+
+
+def test_the_interrupt_of_a_fork_may_be_answered_again(store: Store) -> None:
+    store.save_turn(None, Turn("c", state=EVERYTHING)).result()
+    forked = store.load_state(None, store.fork(None, "c")).interrupt
+    assert forked is not None
+    assert forked.id != "i"
+    assert forked.replace(id="i") == EVERYTHING.interrupt
+    assert store.conversations()[0].interrupt == "question"
+
+
+def test_columns_that_people_filter_by(store: Store) -> None:
+    call = ToolCall("look", {"at": 1}, id="call_1")
+    answer = Message("assistant", "I look", usage=Usage(input_tokens=3, output_tokens=4))
+    events = (
+        HookEnded(middleware="M", hook="before_model", cycle=1, duration=0.5, changed=True, seq=1),
+        ModelEnded(model="m", message=answer, cycle=1, duration=1.5, seq=2),
+        ToolEnded(call=call, result=ToolResult("seen"), cycle=1, duration=2.5, seq=3),
+    )
+    store.save_turn(None, Turn("c", events=events)).result()
+    found = store.sql(
+        "SELECT seq, middleware, hook, cycle, model, tool_name, tool_call_id, duration, changed, input_tokens, "
+        "output_tokens FROM events ORDER BY seq"
+    )
+    assert found.fetchall() == [
+        (1, "M", "before_model", 1, None, None, None, 0.5, True, None, None),
+        (2, None, None, 1, "m", None, None, 1.5, None, 3, 4),
+        (3, None, None, 1, None, "look", "call_1", 2.5, None, None, None),
+    ]
+
+
+@pytest.mark.parametrize(("name", "value"), [("limit", -1), ("limit", True), ("before", "3"), ("limit", 1.5)])
+def test_a_page_that_is_no_number(store: Store, name: str, value: Any) -> None:
+    with pytest.raises(StoreError, match=f"^{name}={value!r} is no number from 0"):
+        store.display_messages(None, "c", **{name: value})
+
+
+@pytest.mark.parametrize("name", ["", None, 7])
+def test_an_id_that_is_no_text(store: Store, name: Any) -> None:
+    with pytest.raises(StoreError, match="is no conversation id"):
+        store.save_turn(None, Turn(name)).result()
+    with pytest.raises(StoreError, match="is no conversation id"):
+        store.load_conversation(None, name)
+
+
+def test_a_title_that_is_too_long_or_blank(store: Store) -> None:
+    with pytest.raises(StoreError, match="the title has 256 characters; give it at most 255"):
+        store.save_turn(None, Turn("c", title="x" * 256)).result()
+    store.save_turn(None, Turn("c", title="  T ")).result()
+    assert store.conversations()[0].title == "T"
+    store.rename_conversation(None, "c", " ")
+    assert store.conversations()[0].title is None
+
+
+def test_lists_are_shown_as_tables(store: Store) -> None:
+    store.save_turn(None, Turn("c", state=state("1"), added=(row("c", 1, "<b>"),), title="<i>")).result()
+    assert "<td>&lt;i&gt;</td>" in store.conversations()._repr_mimebundle_()["text/html"]
+    assert "<td>&lt;b&gt;</td>" in store.display_messages(None, "c")._repr_mimebundle_()["text/html"]
+    assert store.history(None, "c")._repr_mimebundle_()["text/plain"].startswith("revision | inserted_at")

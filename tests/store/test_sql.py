@@ -1,6 +1,9 @@
 from __future__ import annotations
 
+import signal
 import sys
+import threading
+import time
 from pathlib import Path
 from typing import Any
 
@@ -8,7 +11,7 @@ import duckdb
 import pytest
 
 from sagents_nb.errors import StoreError
-from sagents_nb.store import SqlResult, Store, Turn, query
+from sagents_nb.store import SqlResult, Store, Turn, engine, query
 from tests.store.support import published, row, state
 
 
@@ -46,6 +49,7 @@ def test_what_reads_is_run(filled: Store, statement: str) -> None:
 
 
 READS_ONLY = "store.sql reads: SELECT, WITH … SELECT, FROM, DESCRIBE or EXPLAIN, not "
+NO_FILES = "DuckDB refuses this query: Permission Error: Cannot access file"
 REFUSED = [
     ("DELETE FROM conversations", READS_ONLY + "DELETE"),
     ("UPDATE conversations SET title = 'x'", READS_ONLY + "UPDATE"),
@@ -72,8 +76,17 @@ REFUSED = [
         "WITH d AS (DELETE FROM conversations RETURNING *) SELECT * FROM d",
         "DuckDB refuses this query: TransactionContext",
     ),
-    ("WITH x AS MATERIALIZED (COPY events TO '{folder}/out.csv') SELECT 1", "store.sql reads, and COPY writes a file"),
-    ("WITH x AS (/**/copy(SELECT 1) TO '{folder}/out.csv') SELECT 1", "store.sql reads, and COPY writes a file"),
+    ("WITH x AS MATERIALIZED (COPY events TO '{folder}/out.csv') SELECT 1", NO_FILES),
+    ("WITH x AS (/**/copy(SELECT 1) TO '{folder}/out.csv') SELECT 1", NO_FILES),
+    ("SELECT * FROM '{folder}/in.csv'", NO_FILES),
+    ("SELECT * FROM read_csv('{folder}/in.csv')", NO_FILES),
+    ("SELECT * FROM read_text('/etc/hostname')", NO_FILES),
+    ("SELECT * FROM glob('/etc/*')", NO_FILES),
+    ("SELECT * FROM 'https://example.org/a.parquet'", NO_FILES),
+    ("SELECT * FROM enable_profiling()", "DuckDB refuses this query: Invalid Input Error: Cannot change configuration"),
+    ("SELECT * FROM rows", "DuckDB refuses this query: Catalog Error"),  # a variable of the code that runs it
+    ("EXPLAIN ANALYZE COMMIT", "EXPLAIN of COMMIT: ANALYZE would run it"),
+    ("EXPLAIN ANALYZE CREATE TEMP TABLE events AS SELECT 1 AS i", "EXPLAIN of CREATE: ANALYZE would run it"),
     ("EXPLAIN ANALYZE COPY (SELECT 1) TO '{folder}/out.csv'", "EXPLAIN of COPY: ANALYZE would run it"),
     ("EXPLAIN (ANALYZE) COPY (SELECT 1) TO '{folder}/out.csv'", "EXPLAIN of COPY: ANALYZE would run it"),
     ("explain analyze delete from events", "EXPLAIN of DELETE: ANALYZE would run it"),
@@ -99,36 +112,45 @@ def _everything(store: Store) -> list[Any]:
     return [*found, store.sql("SELECT current_setting('threads')").fetchone()]
 
 
-class _Writing:
-    """A cursor whose read-only transaction is a plain one that is kept."""
-
-    def __init__(self, cursor: duckdb.DuckDBPyConnection) -> None:
-        self._cursor = cursor
-
-    def execute(self, statement: str, *arguments: Any) -> Any:
-        return self._cursor.execute(statement.replace("BEGIN TRANSACTION READ ONLY", "BEGIN"), *arguments)
-
-    def rollback(self) -> None:
-        self._cursor.commit()
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self._cursor, name)
-
-
 def test_in_a_plain_transaction_a_select_deletes(filled: Store, monkeypatch: pytest.MonkeyPatch) -> None:
-    run = query.run
-    monkeypatch.setattr(query, "run", lambda cursor, text, params: run(_Writing(cursor), text, params))  # type: ignore[arg-type]
+    def plain(cursor: duckdb.DuckDBPyConnection, read: Any) -> Any:
+        cursor.begin()
+        result = read(cursor)
+        cursor.commit()
+        return result
+
+    monkeypatch.setattr(engine, "in_snapshot", plain)
     assert len(filled.sql("WITH d AS (DELETE FROM conversations RETURNING *) SELECT * FROM d")) == 2
     assert filled.conversations("anna") == []
 
 
-def test_without_a_look_at_the_words_a_select_writes_a_file(
-    filled: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(query, "_refuse_hidden", lambda _text: None)
-    filled.sql(f"WITH x AS MATERIALIZED (COPY (SELECT 1) TO '{tmp_path}/out1.csv') SELECT 1")
-    filled.sql(f"EXPLAIN ANALYZE COPY (SELECT 1) TO '{tmp_path}/out2.csv'")
+def test_with_access_to_files_a_select_writes_one(tmp_path: Path) -> None:
+    with duckdb.connect() as connection:  # without the settings of the engine
+        connection.execute("BEGIN TRANSACTION READ ONLY")
+        connection.execute(f"WITH x AS MATERIALIZED (COPY (SELECT 1) TO '{tmp_path}/out1.csv') SELECT 1").fetchall()
+        connection.execute(f"EXPLAIN ANALYZE COPY (SELECT 1) TO '{tmp_path}/out2.csv'").fetchall()
     assert sorted(file.name for file in tmp_path.glob("out*")) == ["out1.csv", "out2.csv"]
+
+
+def test_files_are_closed_to_queries_and_open_to_the_database(owned: Store, path: Path) -> None:
+    for number in range(3):
+        owned.save_turn("anna", Turn("c", state=state("x" * 100_000, str(number)))).result()
+    owned.close()  # with a checkpoint
+    with Store(path, owner=lambda scope: scope) as again:
+        assert len(again.history("anna", "c")) == 3
+
+
+def test_a_query_is_interrupted_by_ctrl_c(store: Store) -> None:
+    main = threading.main_thread()
+    assert threading.current_thread() is main
+    assert main.ident is not None
+    timer = threading.Timer(0.3, signal.pthread_kill, [main.ident, signal.SIGINT])
+    timer.start()
+    start = time.monotonic()
+    with pytest.raises(KeyboardInterrupt):
+        store.sql("SELECT count(*) FROM range(1000000) a, range(1000000) b")
+    assert time.monotonic() - start < 20
+    assert store.sql("SELECT 1").fetchall() == [(1,)]
 
 
 def test_parameters(filled: Store) -> None:
@@ -173,8 +195,10 @@ def test_how_a_result_is_shown() -> None:
         ),
     }
     many = SqlResult(["n"], ["BIGINT"], [(n,) for n in range(1500)], truncated=True)
-    assert repr(many).endswith("\n19\n(1,500 or more rows, the first 20 shown)")
-    assert "the first 100 shown" in many._repr_mimebundle_()["text/html"]
+    assert repr(many).endswith(
+        "\n19\n(1,500 rows, and more that were not fetched: store.sql(…, max_rows=…); the first 20 shown, 1,480 more)"
+    )
+    assert "the first 100 shown, 1,400 more" in many._repr_mimebundle_()["text/html"]
     assert repr(SqlResult(["n"], ["BIGINT"], [])) == "n\n-\n(0 rows)"
 
 
@@ -182,9 +206,14 @@ def test_titles_are_escaped_where_a_store_is_shown(store: Store) -> None:
     store.save_turn(None, Turn("c", title="<script>")).result()
     shown = store.sql("SELECT title FROM conversations")._repr_mimebundle_()["text/html"]
     assert "<td>&lt;script&gt;</td>" in shown
-    assert [row[0] for row in store.tables()] == [
-        "conversations", "agent_states", "display_messages", "events", "files", "state_log"
+    assert [row[0] for row in store.tables() if not row[1]] == [
+        "conversations", "agent_states", "display_messages", "events", "files", "state_log", "file_versions"
     ]  # fmt: skip
+    assert ("events", "duration", "DOUBLE", "seconds") in list(store.tables())
+    comments = store.sql(
+        "SELECT comment FROM duckdb_columns() WHERE table_name = 'events' AND column_name = 'duration'"
+    )
+    assert comments.fetchall() == [("seconds",)]
     assert "<table>" in store._repr_mimebundle_()["text/html"]
 
 
@@ -202,6 +231,7 @@ def test_rows_end_at_a_limit(store: Store, monkeypatch: pytest.MonkeyPatch) -> N
     monkeypatch.setattr(query, "MAX_ROWS", 3)
     assert (len(store.sql("FROM range(3)")), store.sql("FROM range(3)").truncated) == (3, False)
     assert (len(store.sql("FROM range(4)")), store.sql("FROM range(4)").truncated) == (3, True)
+    assert len(store.sql("FROM range(9)", max_rows=9)) == 9
 
 
 SEE = [
@@ -213,6 +243,8 @@ SEE = [
     "SELECT owner FROM events UNION SELECT owner FROM conversations",
     "SELECT owner FROM query_table('conversations')",
     "SELECT owner FROM query('FROM conversations')",
+    "SELECT owner FROM query('FROM ' || 'conver' || 'sations')",
+    "SELECT DISTINCT owner FROM state_log",
     "SELECT DISTINCT c.owner FROM conversations c, display_messages d, events e",
 ]
 
@@ -245,7 +277,6 @@ def test_a_scope_that_looks_around_finds_nothing_of_others(filled: Store, path: 
     shown = repr(list(filled.sql(statement, scope="ben")))
     assert "anna" not in shown
     assert str(path) not in shown
-    assert "state_log" not in shown
 
 
 ATTACKS = [
@@ -257,8 +288,8 @@ ATTACKS = [
     "SELECT * FROM read_blob('{path}')",
     "SELECT * FROM read_json('{folder}/secret.csv')",
     "SELECT * FROM glob('{folder}/*')",
-    "SELECT * FROM state_log",
     "SELECT * FROM meta",
+    "SELECT * FROM incoming",
     "SELECT * FROM agents.main.conversations",
     "ATTACH '{path}' AS other",
     "PRAGMA database_list",
@@ -285,14 +316,11 @@ def test_a_scope_cannot_get_out(filled: Store, path: Path, tmp_path: Path, state
     assert len(filled.conversations("anna")) == 1
 
 
-def test_with_access_to_files_a_scope_would_get_out(
-    filled: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    (tmp_path / "secret.csv").write_text("a,b\n1,2\n")
-    monkeypatch.setattr(Store, "_private_copy", lambda _self, _owner: duckdb.connect(":memory:"))
-    assert filled.sql(f"SELECT * FROM '{tmp_path}/secret.csv'", scope="ben").fetchall() == [(1, 2)]
-
-
-def test_with_a_cursor_of_the_file_a_scope_would_see_everybody(filled: Store, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(Store, "_private_copy", lambda self, _owner: self._engine.own_cursor())
+def test_with_the_tables_of_all_a_scope_would_see_everybody(filled: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(query, "run_for_owner", lambda cursor, _owner, *rest: query.run(cursor, *rest))
     assert len(filled.sql("SELECT owner FROM conversations", scope="ben")) == 2
+
+
+def test_none_is_a_scope_and_not_everybody(filled: Store) -> None:
+    with pytest.raises(StoreError, match="gave None"):
+        filled.sql("SELECT owner FROM conversations", scope=None)

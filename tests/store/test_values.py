@@ -9,7 +9,7 @@ from sagents_nb.errors import StoreError
 from sagents_nb.events import RunEnded
 from sagents_nb.messages import Message
 from sagents_nb.state import State
-from sagents_nb.store import Store, Turn, log
+from sagents_nb.store import Store, Turn, encoding
 from tests.store.support import published, row, state, texts
 
 HALF = "half \ud83d a character"
@@ -39,10 +39,23 @@ def test_half_characters_become_a_sign_wherever_they_come_from(store: Store) -> 
 
 
 def test_uncleaned_they_would_cost_the_turn(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(log, "clean_text", lambda text: text)
+    monkeypatch.setattr(encoding, "clean_text", lambda text: text)
     with pytest.raises(StoreError, match="could not be written"):
-        log_of = store.save_turn(None, Turn("c", state=state("1").model_copy(update={"agent_id": HALF})))
-        log_of.result()
+        store.save_turn(None, Turn("c", state=state("1").model_copy(update={"agent_id": HALF}))).result()
+
+
+def test_in_an_id_they_are_refused_since_two_could_become_one(store: Store) -> None:
+    with pytest.raises(StoreError, match="conversation_id has half a character in it"):
+        store.save_turn(None, Turn(HALF, state=state("1"))).result()
+
+
+def test_what_is_nested_too_deeply_is_refused_in_words(store: Store) -> None:
+    deep: dict[str, Any] = {}
+    for _ in range(400):
+        deep = {"a": deep}
+    with pytest.raises(StoreError, match="the State cannot be written as JSON"):
+        store.save_turn(None, Turn("c", state=State(metadata=deep))).result()
+    assert store.conversations() == []
 
 
 @pytest.mark.parametrize(
@@ -71,7 +84,7 @@ def test_any_text_comes_back(store: Store, text: str) -> None:
     assert found.state.metadata == {"k": text}
     assert found.display_messages[0].content == {"text": text}
     assert store.events(None, "c")[0]["data"] == {"x": text}
-    view = store.sql("SELECT state FROM agent_states").fetchall()[0][0]
+    view = store.sql("SELECT state FROM agent_states WHERE current").fetchall()[0][0]
     assert State.from_json(json.loads(view)) == found.state
 
 
@@ -92,16 +105,21 @@ def test_numbers_keep_their_value_and_type(store: Store, value: Any) -> None:
     assert repr(store.load_state(None, "c", revision=1).messages[0].metadata["v"]) == repr(value)
     assert repr(store.load_state(None, "c").metadata["v"]) == repr(value)
     assert repr(store.events(None, "c")[0]["data"]["v"]) == repr(value)
-    view = json.loads(store.sql("SELECT state FROM agent_states").fetchall()[0][0])
+    view = json.loads(store.sql("SELECT state FROM agent_states WHERE current").fetchall()[0][0])
     assert repr(view["metadata"]["v"]) == repr(value)
 
 
 @pytest.mark.parametrize("value", [float("nan"), float("inf"), float("-inf"), object(), {1, 2}, b"x"])
 def test_what_is_no_json_is_refused_and_nothing_of_the_turn_is_written(store: Store, value: Any) -> None:
-    with pytest.raises(StoreError, match="could not be written"):
+    with pytest.raises(StoreError, match="nothing of it was written"):
         store.save_turn(None, Turn("c", state=state("x"), events=(published(1, v=value),))).result()
     assert store.conversations() == []
     assert store.save_turn(None, Turn("c", state=state("x"))).result() == 1
+
+
+def test_a_number_that_python_does_not_write_out(store: Store) -> None:
+    with pytest.raises(StoreError, match=r"^state\['metadata'\]\['n'\] is a number of 16610 bits"):
+        store.save_turn(None, Turn("c", state=State(metadata={"n": 10**5000}))).result()
 
 
 def test_a_status_that_does_not_exist_is_refused_by_the_table(store: Store) -> None:

@@ -24,7 +24,10 @@ def test_a_folder(tmp_path: Path) -> None:
 
 def test_a_folder_that_does_not_exist(tmp_path: Path) -> None:
     folder = tmp_path / "nope"
-    assert _refused(folder / "a.duckdb") == f"the folder {folder} does not exist; make it first, or choose another path"
+    assert (
+        _refused(folder / "a.duckdb")
+        == f"the folder {folder} does not exist; make it first: Path('{folder}').mkdir(parents=True)"
+    )
     assert not folder.exists()
 
 
@@ -115,3 +118,37 @@ def test_a_folder_and_a_file_that_cannot_be_written(tmp_path: Path) -> None:
         assert "cannot be written to" in _refused(folder / "new.duckdb")
     finally:
         folder.chmod(0o700)
+
+
+def test_an_empty_file_becomes_a_store(path: Path) -> None:
+    path.touch()
+    with Store(path) as store:
+        assert store.save_turn(None, Turn("c")).result() == 0
+
+
+def test_a_file_from_before_the_first_release(path: Path) -> None:
+    Store(path).close()
+    with duckdb.connect(str(path)) as connection:
+        connection.execute("UPDATE meta SET value = '1' WHERE key = 'schema_version'")
+    assert "was written by a sagents_nb from before its first release" in _refused(path)
+
+
+def test_a_newer_duckdb_is_named() -> None:
+    # Only a newer DuckDB can write such a file; these are the words with which it is refused.
+    refused = duckdb.IOException(
+        "IO Error: Trying to read a database file with version number 999, but we can only read versions between 64 and 69"
+    )
+    assert str(engine.not_opened(Path("a.duckdb"), refused)).startswith(
+        f"a.duckdb was written by a newer DuckDB than this {duckdb.__version__}: pip install --upgrade duckdb sagents-nb"
+    )
+
+
+def test_a_file_that_duckdb_has_open_in_this_process(path: Path) -> None:
+    with duckdb.connect(str(path)):
+        assert "is open in this process through duckdb.connect" in _refused(path)
+    Store(path).close()
+
+
+def test_memory_has_a_name_of_its_own() -> None:
+    with pytest.raises(StoreError, match=r"Store\.memory\(\)"):
+        Store(":memory:")
