@@ -16,6 +16,7 @@ from sagents_nb.errors import AgentError, ConfigurationError
 from sagents_nb.execution.callbacks import Callbacks, check_callbacks
 from sagents_nb.execution.loop import CYCLE, needs_model, run_leg
 from sagents_nb.execution.recorder import Recorder
+from sagents_nb.execution.repair import HistoryKeeper
 from sagents_nb.execution.result import RunResult
 from sagents_nb.execution.run import DEFAULT_MAX_RUNS, Run
 from sagents_nb.messages import Message, ToolResult
@@ -64,6 +65,7 @@ class Agent(Configured):
     tool_timeout: float | None = Field(default=None, gt=0)
 
     _locals: dict[str, dict[str, dict[str, Any]]] = PrivateAttr(default_factory=dict)
+    _histories: dict[str | None, HistoryKeeper] = PrivateAttr(default_factory=dict)
     _lock: Any = PrivateAttr(default_factory=threading.Lock)
 
     @field_validator("model", mode="before")
@@ -268,10 +270,19 @@ class Agent(Configured):
         with self._lock:
             return self._locals.setdefault(conversation_id, {})
 
-    def forget_locals(self, conversation_id: str) -> None:
-        """Drop ``run.local`` of a conversation that ended."""
+    def history_of(self, conversation_id: str | None) -> HistoryKeeper:
+        """What was found right in a conversation's history, so that a run looks at what is new only.
+
+        Conversations without an id share one: then it is that of the latest.
+        """
+        with self._lock:
+            return self._histories.setdefault(conversation_id, HistoryKeeper())
+
+    def forget(self, conversation_id: str) -> None:
+        """Drop ``run.local`` and what else is kept of a conversation that ended."""
         with self._lock:
             self._locals.pop(conversation_id, None)
+            self._histories.pop(conversation_id, None)
 
     def explain(self) -> str:
         """The loop in words, and who runs where."""

@@ -147,6 +147,8 @@ def frozen_object(value: Any, *, path: str, hint: str) -> FrozenDict:
     Raises:
         ValueError: it is not a dict, or something in it is not JSON.
     """
+    if type(value) is FrozenDict:
+        return value
     if not isinstance(value, dict):
         raise ValueError(f"{path} is a {type(value).__name__}; it is a dict with string keys")
     frozen: FrozenDict = freeze(value, path=path, hint=hint)

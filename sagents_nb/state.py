@@ -66,13 +66,17 @@ class State(Value):
 
     def add_message(self, message: Message | str) -> Self:
         """A State with one more message at the end; a str is a user message."""
-        if isinstance(message, str):
-            message = Message("user", message)
-        if not isinstance(message, Message):
-            raise TypeError(
-                f"add_message got a {type(message).__name__}: give it a Message, or the user's text as a str"
-            )
-        return self.model_copy(update={"messages": (*self.messages, message)})
+        return self.add_messages((Message("user", message) if isinstance(message, str) else message,))
+
+    def add_messages(self, messages: Iterable[Message]) -> Self:
+        """A State with more messages at the end."""
+        new = tuple(messages)
+        for message in new:
+            if not isinstance(message, Message):
+                raise TypeError(
+                    f"add_message got a {type(message).__name__}: give it a Message, or the user's text as a str"
+                )
+        return self.model_copy(update={"messages": self.messages + new})
 
     def with_messages(self, messages: Iterable[Message]) -> Self:
         """A State with these messages instead."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import inspect
 import time
-from types import TracebackType
+from functools import partial
 from typing import Any
 
 from sagents_nb.errors import AgentError, ModelError, in_words
@@ -15,7 +15,6 @@ from sagents_nb.execution.cancellation import stop_requests
 from sagents_nb.execution.run import Run
 from sagents_nb.execution.scope_guard import check_scope
 from sagents_nb.execution.threads import in_thread
-from sagents_nb.hooks import STATE_HOOKS
 from sagents_nb.interrupts import Interrupt
 from sagents_nb.messages import Message
 from sagents_nb.stack import BoundHook
@@ -39,17 +38,37 @@ async def call_hook(run: Run, bound: BoundHook) -> None:
             is no State.
     """
     before = run.state
-    with _Record(run, bound):
-        result = await _invoke(run, bound, before, run.hook_run(bound.middleware))
-        if isinstance(result, Interrupt):
-            run.interrupt(result, bound.middleware)
-        elif isinstance(result, State):
-            check_scope(result, before, run.agent.scope)
-            run.state = result
-        elif result is not None:
-            raise TypeError(
-                f"it returned a {type(result).__name__}; a hook returns a State, None for 'unchanged' or an Interrupt"
-            )
+    run.emit(HookStarted(bound.middleware, bound.hook, run.cycle))
+    started = time.perf_counter()
+    try:
+        if bound.in_thread:
+            job = partial(bound.function, before, run.hook_run(bound.middleware))
+            result = await in_thread(job, name=f"{bound.middleware}.{bound.hook}")
+        else:
+            result = bound.function(before, run.hook_run(bound.middleware))
+            if bound.is_async:
+                result = await result
+            elif time.perf_counter() - started > SLOW:
+                _tell_slow(run, bound, time.perf_counter() - started)
+        if result is not None:  # None nearly always, and asking a model class whether it is one of its own is not cheap
+            _take(run, bound, await result if inspect.isawaitable(result) else result)
+    except BaseException as failure:
+        _failed(run, bound, before, started, failure)
+        raise
+    _ended(run, bound, before, started, run.state)
+
+
+def _take(run: Run, bound: BoundHook, result: object) -> None:
+    """What a State hook returned takes effect."""
+    if isinstance(result, State):
+        check_scope(result, run.state, run.agent.scope)
+        run.state = result
+    elif isinstance(result, Interrupt):
+        run.interrupt(result, bound.middleware)
+    elif result is not None:
+        raise TypeError(
+            f"it returned a {type(result).__name__}; a hook returns a State, None for 'unchanged' or an Interrupt"
+        )
 
 
 async def call_wrapped(run: Run, bound: BoundHook, *arguments: Any, expect: type) -> Any:
@@ -64,7 +83,10 @@ async def call_wrapped(run: Run, bound: BoundHook, *arguments: Any, expect: type
     Raises:
         AgentError: the hook itself raised, or returned something else.
     """
-    with _Record(run, bound):
+    before = run.state
+    run.emit(HookStarted(bound.middleware, bound.hook, run.cycle))
+    started = time.perf_counter()
+    try:
         answer = bound.function(*arguments)
         if inspect.isawaitable(answer):
             answer = await answer
@@ -77,73 +99,47 @@ async def call_wrapped(run: Run, bound: BoundHook, *arguments: Any, expect: type
             raise TypeError(
                 f"it returned a Message of the role {answer.role!r}; the model's is Message('assistant', …)"
             )
-        return answer
+    except BaseException as failure:
+        _failed(run, bound, before, started, failure)
+        raise
+    _ended(run, bound, before, started, before)  # several tools run at once: what changed meanwhile is not its doing
+    return answer
 
 
-async def _invoke(run: Run, bound: BoundHook, *arguments: Any) -> Any:
-    if bound.in_thread:
-        return await in_thread(lambda: bound.function(*arguments), name=f"{bound.middleware}.{bound.hook}")
-    if bound.is_async:
-        return await bound.function(*arguments)
-    started = time.perf_counter()
-    result = bound.function(*arguments)
+def _tell_slow(run: Run, bound: BoundHook, duration: float) -> None:
+    if (bound.middleware, bound.hook) in run.slow_hooks:
+        return
+    run.slow_hooks.add((bound.middleware, bound.hook))
+    advice = (
+        f"{bound.middleware}.{bound.hook} held up every agent and the Stop button for {duration * 1000:.0f} ms; make it an "
+        "`async def`, or set blocking = True on its class to run its hooks in a thread"
+    )
+    run.emit(HookSlow(middleware=bound.middleware, hook=bound.hook, duration=duration, advice=advice))
+
+
+def _ended(  # noqa: PLR0917 - by position, which costs half of what keywords do
+    run: Run,
+    bound: BoundHook,
+    before: State,
+    started: float,
+    after: State,
+    error: str | None = None,
+    cancelled: bool = False,
+) -> None:
     duration = time.perf_counter() - started
-    if duration > SLOW and (bound.middleware, bound.hook) not in run.slow_hooks:
-        run.slow_hooks.add((bound.middleware, bound.hook))
-        run.emit(
-            HookSlow(
-                middleware=bound.middleware,
-                hook=bound.hook,
-                duration=duration,
-                advice=f"{bound.middleware}.{bound.hook} held up every agent and the Stop button for "
-                f"{duration * 1000:.0f} ms; make it an `async def`, or set blocking = True on its class to run its "
-                "hooks in a thread",
-            )
-        )
-    if result is None or isinstance(result, State):  # nearly always; asking inspect is slower than both
-        return result
-    return await result if inspect.isawaitable(result) else result
+    changed = after is not before
+    run.emit(
+        HookEnded(bound.middleware, bound.hook, run.cycle, duration, changed, before, after, error, cancelled),
+    )
 
 
-class _Record:
-    """Emits the two events of a hook, and turns what it raises into an error that names it."""
-
-    __slots__ = ("_before", "_bound", "_cycle", "_run", "_started")
-
-    def __init__(self, run: Run, bound: BoundHook) -> None:
-        self._run = run
-        self._bound = bound
-        self._cycle = run.cycle
-        self._before = run.state
-
-    def __enter__(self) -> None:
-        self._run.emit(HookStarted(middleware=self._bound.middleware, hook=self._bound.hook, cycle=self._cycle))
-        self._started = time.perf_counter()
-
-    def __exit__(
-        self, _type: type[BaseException] | None, failure: BaseException | None, _traceback: TracebackType | None
-    ) -> None:
-        duration = time.perf_counter() - self._started
-        stopped = isinstance(failure, asyncio.CancelledError) and not _is_its_own(failure)
-        # Wrap hooks of several tools run at once: what changed meanwhile is not theirs.
-        after = self._run.state if self._bound.hook in STATE_HOOKS else self._before
-        self._run.emit(
-            HookEnded(
-                middleware=self._bound.middleware,
-                hook=self._bound.hook,
-                cycle=self._cycle,
-                duration=duration,
-                changed=after is not self._before,
-                before=self._before,
-                after=after,
-                error=None if failure is None or stopped else _words(failure),
-                cancelled=stopped,
-            )
-        )
-        if failure is not None and _is_its_own(failure):
-            raise self._run.fail(
-                "middleware_error", f"{self._bound.middleware}.{self._bound.hook} raised {_words(failure)}"
-            ) from failure
+def _failed(run: Run, bound: BoundHook, before: State, started: float, failure: BaseException) -> None:
+    """What the hook itself raised becomes an error that names it; what only came through it stays what it is."""
+    own = _is_its_own(failure)
+    stopped = isinstance(failure, asyncio.CancelledError) and not own
+    _ended(run, bound, before, started, before, None if stopped else _words(failure), stopped)
+    if own:
+        raise run.fail("middleware_error", f"{bound.middleware}.{bound.hook} raised {_words(failure)}") from failure
 
 
 def _is_its_own(failure: BaseException) -> bool:

@@ -147,7 +147,7 @@ async def _stream(run: Run, request: ModelRequest, attempt: int) -> Message:
         stream = model.stream(request)
         async for delta in stream:
             builder.add(delta)
-            run.emit(ModelDelta(delta=delta, cycle=run.cycle, attempt=attempt))
+            run.emit(ModelDelta(delta, run.cycle, attempt))
         if builder.stop is None:
             raise ModelError(
                 f"the answer of {model.name} broke off: the stream ended without saying that it was complete",

@@ -35,16 +35,14 @@ class Recorder:
     def record(self, event: Event) -> None:
         """Number an event, keep it, tell the listeners."""
         if self._fold is None:  # a run that nobody watches from another thread
-            self._keep(event)
+            self.last_seq = event.seq = self.last_seq + 1
+            if type(event) is not ModelDelta:
+                self.events.append(event)
         else:
             with self.lock:
-                self._keep(event)
+                self.last_seq = event.seq = self.last_seq + 1
+                if type(event) is not ModelDelta:
+                    self.events.append(event)
                 self._fold(event)
         for listener in self.listeners:
             listener(event)
-
-    def _keep(self, event: Event) -> None:
-        self.last_seq += 1
-        event.seq = self.last_seq
-        if type(event) is not ModelDelta:
-            self.events.append(event)

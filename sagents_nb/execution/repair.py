@@ -76,20 +76,21 @@ def not_executed(call: ToolCall, text: str = NOT_EXECUTED) -> ToolResult:
 
 
 class HistoryKeeper:
-    """Repairs a growing history at the cost of what is new: it remembers what was found right."""
+    """Repairs a growing history at the cost of what is new: it remembers what was found right, from run to run."""
 
     def __init__(self) -> None:
         self._good: tuple[Message, ...] = ()
 
     def check(self, messages: tuple[Message, ...]) -> tuple[tuple[Message, ...], tuple[str, ...]]:
         """`repair_history`, where only what follows the part known to be right is looked at."""
-        known = len(self._good)
+        good = self._good  # one look: runs of other threads may use the same keeper
+        known = len(good)
         if known < len(messages) and messages[known].role == "tool":
             known = 0  # it may belong to the last message of the part known to be right
         # Comparing tuples of the very same objects is one pass in C, some 10 ns a message.
-        if known and messages[:known] == self._good:
+        if known and messages[:known] == good:
             tail, repairs = repair_history(messages[known:])
-            checked = self._good + tail if repairs else messages
+            checked = good + tail if repairs else messages
         else:
             checked, repairs = repair_history(messages)
         self._good = _closed(checked)

@@ -87,6 +87,10 @@ class RunnableAgent(Protocol):
         """``run.local`` of every middleware, by name."""
         ...
 
+    def history_of(self, conversation_id: str | None) -> HistoryKeeper:
+        """What was found right in the conversation's history."""
+        ...
+
 
 class Run:
     """One leg of a run. The holder may read `state` at any moment; only the loop's steps change it.
@@ -117,7 +121,7 @@ class Run:
         self.cycle = 0
         self.failures = 0
         self.resumed = False
-        self.history = HistoryKeeper()
+        self.history = agent.history_of(state.conversation_id)
         self.sound: tuple[Message, ...] | None = None  # the very messages that were found right last
         self.partial: Message | None = None
         self.interrupts: list[PendingInterrupt] = []
@@ -128,19 +132,8 @@ class Run:
         self.loop: asyncio.AbstractEventLoop | None = None
         self.stop_requests = 0
         self._call_back = fan_out([callbacks or {}, *agent.all_callbacks])
-        notes = agent.locals_of(state.conversation_id)
-        self._hook_runs = {
-            name: HookRun(
-                agent=agent,
-                middleware=name,
-                local=notes.setdefault(name, {}),
-                run_id=self.run_id,
-                resumed=self.resumed,
-                cycle=lambda: self.cycle,
-                publish=self.publish,
-            )
-            for name in agent.stack.names
-        }
+        self._notes = agent.locals_of(state.conversation_id)
+        self._hook_runs: dict[str, HookRun] = {}
 
     def emit(self, event: Event) -> None:
         """Record an event of this run and call the callbacks.
@@ -168,7 +161,18 @@ class Run:
 
     def hook_run(self, middleware: str) -> HookRun:
         """The run as this middleware sees it."""
-        return self._hook_runs[middleware]
+        seen = self._hook_runs.get(middleware)
+        if seen is None:
+            seen = self._hook_runs[middleware] = HookRun(
+                agent=self.agent,
+                middleware=middleware,
+                local=self._notes.setdefault(middleware, {}),
+                run_id=self.run_id,
+                resumed=self.resumed,
+                cycle=lambda: self.cycle,
+                publish=self.publish,
+            )
+        return seen
 
     def interrupt(self, interrupt: Interrupt, source: str, tool_call_id: str | None = None) -> PendingInterrupt:
         """Note that the run is to stop and wait for a person, once the present step is through.

@@ -51,7 +51,7 @@ async def run_tools(run: Run) -> None:
         answered = tuple(result or not_executed(call, unanswered) for call, result in zip(calls, results, strict=True))
         message = Message("tool", tool_results=answered)
         added = tuple(message for result in answered if result.update is not None for message in result.update.messages)
-        run.state = run.state.with_messages((*run.state.messages, message, *added))
+        run.state = run.state.add_messages((message, *added))
         run.emit(MessageAdded(message=message, cycle=run.cycle))
     run.failures = run.failures + 1 if all(result.is_error for result in answered) else 0
 
@@ -120,21 +120,21 @@ async def _run_call(run: Run, call: ToolCall, snapshot: State, keep: Callable[[T
     output = Output()
     run.emit(ToolStarted(call=call, cycle=run.cycle))
     started = time.perf_counter()
-    result = not_executed(call, CANCELLED)
+    result: ToolResult | None = None
     cancelled = True
     try:
         result = await _wrapped(run, call, context, output)
         cancelled = False
         keep(result)
     except Exception:
-        result, cancelled = not_executed(call, FAILED), False
+        cancelled = False
         raise
     finally:
         over = True
         run.emit(
             ToolEnded(
                 call=call,
-                result=result,
+                result=result or not_executed(call, CANCELLED if cancelled else FAILED),
                 cycle=run.cycle,
                 duration=time.perf_counter() - started,
                 output=output.getvalue(),
@@ -214,11 +214,9 @@ async def _call_function(run: Run, tool: Tool, call: ToolCall, context: ToolCont
                 with captured(output):
                     value = await value
             return value
-    except (TimeoutError, asyncio.CancelledError) as error:
-        # A run inside the tool ends in a subclass of CancelledError, which asyncio.timeout leaves as it is.
-        stopped = isinstance(error, asyncio.CancelledError) and stop_requests()
-        if stopped or not deadline.expired():
-            raise  # the person's Stop, or the tool's own
+    except TimeoutError:
+        if not deadline.expired():
+            raise  # the tool's own
         raise ToolError(f"Tool {tool.name} did not answer within {limit:g} s and was given up.") from None
 
 

@@ -202,7 +202,7 @@ class AgentServer:
         with self._lock:
             self.ended = True
         self._settle()
-        self.agent.forget_locals(self.conversation_id)
+        self.agent.forget(self.conversation_id)
 
     def _pump(self) -> None:
         if self._worker is None:

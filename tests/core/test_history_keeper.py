@@ -8,7 +8,8 @@ from typing import Any
 import pytest
 from hypothesis import given, settings, strategies as st
 
-from sagents_nb import Message, ToolCall, ToolResult
+from sagents_nb import Agent, Message, ScriptedModel, State, ToolCall, ToolResult
+from sagents_nb.execution import repair
 from sagents_nb.execution.repair import HistoryKeeper, repair_history
 
 IDS = st.sampled_from(["c1", "c2", "c3"])
@@ -136,6 +137,24 @@ def test_a_long_history_is_looked_at_once(monkeypatch: pytest.MonkeyPatch) -> No
     keeper.check(turn * 400)
     keeper.check((*turn * 400, *turn))
     assert looked == [800, 2]
+
+
+@pytest.mark.parametrize("conversation_id", [None, "c"])
+async def test_from_run_to_run_only_what_is_new_is_looked_at(
+    monkeypatch: pytest.MonkeyPatch, conversation_id: str | None
+) -> None:
+    looked = []
+
+    def look(messages: tuple[Message, ...]) -> tuple[tuple[Message, ...], tuple[str, ...]]:
+        looked.append(len(messages))
+        return repair_history(messages)
+
+    monkeypatch.setattr(repair, "repair_history", look)
+    agent = Agent(model=ScriptedModel(["yes"], repeat=True))
+    state = State(conversation_id=conversation_id)
+    for _ in range(50):
+        state = (await agent.execute(state.add_message("and?"))).state
+    assert max(looked) <= 2
 
 
 WORDS: list[tuple[tuple[Message, ...], tuple[str, ...]]] = [

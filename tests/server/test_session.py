@@ -424,7 +424,7 @@ def test_run_local_lives_as_long_as_its_conversation() -> None:
 
 
 def test_without_forgetting_run_local_that_would_fail(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(Agent, "forget_locals", lambda *_args: None)
+    monkeypatch.setattr(Agent, "forget", lambda *_args: None)
     with pytest.raises(AssertionError):
         local_lives_as_long_as_its_conversation()
 
