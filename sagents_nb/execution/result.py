@@ -7,7 +7,7 @@ from typing import Any, Literal
 
 from sagents_nb.events import Event
 from sagents_nb.interrupts import PendingInterrupt
-from sagents_nb.messages import ToolResult
+from sagents_nb.messages import ToolResult, Usage
 from sagents_nb.state import State
 
 
@@ -21,6 +21,7 @@ class RunResult:
         agent: the agent that ran.
         events: what happened, in order, streamed deltas left out; bounded to the latest.
         tool_result: result of the tool an until-tool run waited for.
+        usage: tokens of all its model calls.
     """
 
     status: Literal["completed", "interrupted", "paused"]
@@ -28,6 +29,7 @@ class RunResult:
     agent: Any = field(repr=False)
     events: tuple[Event, ...] = field(default=(), repr=False)
     tool_result: ToolResult | None = None
+    usage: Usage = field(default_factory=Usage, repr=False)
 
     @property
     def text(self) -> str:

@@ -80,7 +80,8 @@ def test_the_loop_explains_itself() -> None:
     agent = Agent(model=ScriptedModel([]), middleware=[Tracer(), Quiet()], max_runs=7)
     assert agent.explain() == (
         "before_agent ↓ (once per leg): nobody\n"
-        "  ┌─ Check limits [loop]\n"
+        "  ┌─ Pause, if somebody asked for it and something is left to do [loop]\n"
+        "  │  Check limits [loop]\n"
         "  │  Repair the history: every tool call has exactly one result [loop, not middleware]\n"
         "  │  before_model ↓\n"
         "  │     before_model: Tracer\n"
@@ -88,9 +89,11 @@ def test_the_loop_explains_itself() -> None:
         "  │     wrap_model_call: nobody\n"
         "  │  after_model ↑\n"
         "  │     after_model: Quiet → Tracer\n"
+        "  │  Pause, if somebody asked for it and something is left to do [loop]\n"
         "  │  tools, each wrapped by wrap_tool_call; concurrent; results in call order; updates folded in call order\n"
         "  │     wrap_tool_call: nobody\n"
-        "  └─ Again while there is something the model has not seen: tool results, or a message that a hook put in\n"
+        "  │  End the run with the tool it was to run until, if that was called [loop]\n"
+        "  └─ Again while there is something the model has not seen: tool results, or a message of a hook\n"
         "after_agent ↑ (once per leg, whatever the way out): nobody\n"
         "limits: 7 model calls; tools: note"
     )

@@ -32,7 +32,7 @@ from sagents_nb import (
     tool,
 )
 from sagents_nb.events import StateUpdated, ToolAbandoned, ToolEnded
-from sagents_nb.execution import capture, loop, model_call, tool_calls
+from sagents_nb.execution import capture, model_call, tool_calls
 from sagents_nb.execution.repair import HistoryKeeper
 from sagents_nb.execution.result import RunResult
 from tests.support.cancelled import state_reached
@@ -387,7 +387,7 @@ async def test_three_turns_in_a_row_in_which_all_calls_failed_end_the_run() -> N
 
 
 async def test_without_that_limit_the_run_goes_on(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(loop, "MAX_FAILURES", 99)
+    monkeypatch.setattr(steps, "MAX_FAILURES", 99)
     with pytest.raises(AssertionError):
         await three_failed_turns()
 
