@@ -63,6 +63,7 @@ class Continuation(Value):
     Attributes:
         step: the step the loop goes on with; empty for the beginning of the next cycle, `END` when only the
             after_agent hooks are left.
+        messages: how many messages the State had: a user's message after these lets go of the interrupt.
         cycle: model calls so far.
         failures: turns in a row in which all tool calls failed.
         max_runs: model calls allowed.
@@ -71,6 +72,7 @@ class Continuation(Value):
     """
 
     step: str = ""
+    messages: int = 0
     cycle: int = 0
     failures: int = 0
     max_runs: int | None = None

@@ -20,7 +20,8 @@ def abandon(state: State) -> State:
     interrupt = state.interrupt
     if interrupt is None:
         return state
-    if not state.messages or state.messages[-1].role != "user":
+    known = interrupt.continuation.messages if interrupt.continuation is not None else 0
+    if len(state.messages) <= known or state.messages[-1].role != "user":
         go_on = (
             "the run is paused: go on with agent.resume(state)"
             if interrupt.kind == PAUSE

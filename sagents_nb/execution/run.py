@@ -242,6 +242,7 @@ class Run:
         pending = pending.replace(
             continuation=Continuation(
                 step=following,
+                messages=len(self.state.messages),
                 cycle=self.cycle,
                 failures=self.failures,
                 max_runs=self.max_runs,
