@@ -8,14 +8,15 @@ import weakref
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from functools import cached_property
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any, Unpack
+from typing import TYPE_CHECKING, Any, TypeVar, Unpack, overload
 
 from pydantic import Field, PrivateAttr, field_validator
 
 from sagents_nb import _late
-from sagents_nb.errors import AgentError, ConfigurationError
+from sagents_nb.errors import AgentError, ConfigurationError, did_you_mean
 from sagents_nb.execution.abandon import abandon
 from sagents_nb.execution.callbacks import Callbacks, check_callbacks
+from sagents_nb.execution.extract import MAX_RUNS, extracted, no_target, result_tool
 from sagents_nb.execution.loop import run_leg
 from sagents_nb.execution.modes import DEFAULT, Mode
 from sagents_nb.execution.recorder import Recorder
@@ -32,6 +33,8 @@ from sagents_nb.tools import Tool, as_tool
 
 if TYPE_CHECKING:
     from sagents_nb.server.session import Session
+
+T = TypeVar("T")
 
 
 class Agent(Configured):
@@ -257,6 +260,73 @@ class Agent(Configured):
             **options,
         )
         return RunStream(run, self._result)
+
+    @overload
+    async def extract(
+        self, state: State | str, kind: type[T], *, max_runs: int = MAX_RUNS, callbacks: Callbacks | None = None
+    ) -> T: ...
+    @overload
+    async def extract(
+        self,
+        state: State | str,
+        kind: Any = None,
+        *,
+        tool: str | None = None,
+        max_runs: int = MAX_RUNS,
+        callbacks: Callbacks | None = None,
+    ) -> Any: ...
+
+    async def extract(
+        self,
+        state: State | str,
+        kind: Any = None,
+        *,
+        tool: str | None = None,
+        max_runs: int = MAX_RUNS,
+        callbacks: Callbacks | None = None,
+    ) -> Any:
+        """Have the model put what a text or a conversation says into a form.
+
+        The model has to call a tool whose arguments are the result. What does not fit goes back to it in words.
+
+        Args:
+            state: the text, or a conversation.
+            kind: the form: a pydantic model, or any other type that pydantic can check.
+            tool: instead of `kind`, one of the agent's own tools: the run ends with its first result without error.
+            max_runs: model calls allowed.
+            callbacks: as in `execute`.
+
+        Returns:
+            The value of that type; of an own tool its value for the program, else the arguments it was called with.
+
+        Raises:
+            AgentError: the model did not do it (``"until_tool_not_called"``, ``"exceeded_max_runs"``,
+                ``"exceeded_failure_count"``), the run stopped for a person (``"interrupted"``, ``"paused"``), or what is
+                asked for does not fit (``"extract_invalid_opts"``, ``"extract_tool_not_found"``).
+        """
+        state = State.from_text(state) if isinstance(state, str) else state
+        if (kind is None) == (tool is None):
+            raise no_target(state)
+        agent, target = self, tool
+        if target is None:
+            form = result_tool(kind)
+            agent, target = self.replace(tools=(*self.tools, form)), form.name
+        elif target not in self.all_tools:
+            raise AgentError(
+                f"extract: the agent has no tool {target!r}{did_you_mean(target, self.all_tools)}; it has "
+                f"{', '.join(self.all_tools) or 'none'}",
+                type="extract_tool_not_found",
+                state=state,
+            )
+        run = agent.begin(
+            state,
+            callbacks=callbacks,
+            max_runs=max_runs,
+            until_tool_success=target,
+            tool_choice=target if len(agent.all_tools) == 1 else "any",
+        )
+        await run_leg(run)
+        return extracted(agent._result(run), own=tool is None)
 
     def pause(self, conversation_id: str | None = None) -> int:
         """Have the agent's runs stop before their next model call or their next tools; from any thread.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import re
 import sys
 import types
@@ -17,6 +18,8 @@ def test_every_python_block_runs_in_order(tmp_path: Path, monkeypatch: pytest.Mo
     monkeypatch.chdir(tmp_path)
     module = types.ModuleType("readme")
     monkeypatch.setitem(sys.modules, "readme", module)  # dataclasses look their module up
+    module.__dict__["_await"] = asyncio.run
     for block in blocks:
         exec(compile(block, str(README), "exec"), module.__dict__)
-    assert len(blocks) == 3
+    assert len(blocks) == 4
+    asyncio.run(module.__dict__["watch"]())
