@@ -89,7 +89,7 @@ async def preprocess(
     """
     if preprocessor is None:
         return Preprocessed(message, message)
-    function = getattr(preprocessor, "preprocess", preprocessor)
+    function: PreprocessFunction = getattr(preprocessor, "preprocess", preprocessor)
     name = getattr(function, "__qualname__", type(preprocessor).__name__)
     try:
         answer = function(scope, message, context)
@@ -109,7 +109,7 @@ async def preprocess(
             raise _wrong(name, f"a {type(part).__name__}")
         if part.role != "user":
             raise _wrong(name, f"a Message of the role {part.role!r}")
-        if not part.content:
+        if not part.text.strip() and all(piece.type == "text" for piece in part.content):
             raise _wrong(name, "a Message with nothing in it")
     return Preprocessed(*both)
 
