@@ -89,8 +89,9 @@ async def preprocess(
     """
     if preprocessor is None:
         return Preprocessed(message, message)
-    function: PreprocessFunction = getattr(preprocessor, "preprocess", preprocessor)
-    name = getattr(function, "__qualname__", type(preprocessor).__name__)
+    given: Any = preprocessor
+    function: PreprocessFunction = getattr(given, "preprocess", given)
+    name = getattr(function, "__qualname__", type(given).__name__)
     try:
         answer = function(scope, message, context)
         if inspect.isawaitable(answer):

@@ -91,9 +91,10 @@ def span_attributes(attributes: Mapping[str, Any]) -> dict[str, Any]:
 def _native(value: Any) -> Any:
     if isinstance(value, (str, bool, int, float)):
         return value
-    kinds = {type(item) for item in value} if isinstance(value, (list, tuple)) else set()
-    if len(kinds) == 1 and kinds <= {str, bool, int, float}:
-        return list(value)
+    if isinstance(value, (list, tuple)):
+        kinds = {type(item) for item in value}
+        if len(kinds) <= 1 and kinds <= {str, bool, int, float}:
+            return list(value)
     try:
         return json.dumps(thaw(value), default=str, ensure_ascii=False)
     except (TypeError, ValueError):  # keys that JSON does not know, or a dict that holds itself
