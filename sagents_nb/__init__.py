@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from sagents_nb.errors import (
         AgentError as AgentError,
         ConfigurationError as ConfigurationError,
+        MessageRejected as MessageRejected,
         ModelError as ModelError,
         RunCancelled as RunCancelled,
         SagentsError as SagentsError,
@@ -38,6 +39,7 @@ if TYPE_CHECKING:
         ToolResult as ToolResult,
         Usage as Usage,
     )
+    from sagents_nb.middleware.process_context import ProcessContext as ProcessContext
     from sagents_nb.models.anthropic import AnthropicModel as AnthropicModel
     from sagents_nb.models.base import ChatModel as ChatModel, ModelRequest as ModelRequest
     from sagents_nb.models.scripted import ScriptedModel as ScriptedModel
@@ -52,6 +54,7 @@ _HOME = {
     "errors": (
         "AgentError",
         "ConfigurationError",
+        "MessageRejected",
         "ModelError",
         "RunCancelled",
         "SagentsError",
@@ -65,6 +68,7 @@ _HOME = {
     "execution.result": ("RunResult",),
     "interrupts": ("Halt", "Interrupt", "Pause"),
     "messages": ("File", "Image", "Message", "Text", "Thinking", "ToolCall", "ToolResult", "Usage"),
+    "middleware.process_context": ("ProcessContext",),
     "models.anthropic": ("AnthropicModel",),
     "models.base": ("ChatModel", "ModelRequest"),
     "models.scripted": ("ScriptedModel",),

@@ -10,7 +10,7 @@ from functools import cached_property
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, TypeVar, Unpack, overload
 
-from pydantic import Field, PrivateAttr, field_validator
+from pydantic import Field, PrivateAttr, ValidationInfo, field_validator
 
 from sagents_nb import _late
 from sagents_nb.errors import AgentError, ConfigurationError, did_you_mean
@@ -27,7 +27,7 @@ from sagents_nb.execution.stream import RunStream
 from sagents_nb.execution.until import until
 from sagents_nb.interrupts import PAUSE, Continuation
 from sagents_nb.models.base import ChatModel
-from sagents_nb.stack import Configured, Middleware, Stack
+from sagents_nb.stack import Configured, Middleware, Stack, contribution, initializing
 from sagents_nb.state import State
 from sagents_nb.tools import Tool, as_tool
 
@@ -50,6 +50,7 @@ class Agent(Configured):
         agent_id: made up when not given.
         name: what people call it.
         callbacks: handlers by event name.
+        otel_attributes: attributes of every OpenTelemetry span of its runs, by name. Never saved.
         max_runs: model calls in one run, by default 50.
         tool_timeout: seconds a tool may take, unless it says otherwise; None for no limit.
         mode: the steps of a cycle, see `sagents_nb.execution.modes`.
@@ -68,6 +69,7 @@ class Agent(Configured):
     agent_id: str = Field(default_factory=lambda: f"agent-{uuid.uuid4().hex[:12]}")
     name: str | None = None
     callbacks: Any = Field(default_factory=dict, repr=False)
+    otel_attributes: Any = Field(default_factory=dict, repr=False)
     max_runs: int | None = Field(default=None, ge=1)
     tool_timeout: float | None = Field(default=None, gt=0)
     mode: Any = Field(default=DEFAULT, repr=False)
@@ -102,13 +104,15 @@ class Agent(Configured):
             raise ConfigurationError(f"Agent(middleware=…) takes a list of middlewares, got {value!r}")
         return tuple(value)
 
-    @field_validator("tool_context", mode="before")
+    @field_validator("tool_context", "otel_attributes", mode="before")
     @classmethod
-    def _as_mapping(cls, value: Any) -> Any:
+    def _as_mapping(cls, value: Any, info: ValidationInfo) -> Any:
+        if value is None and info.field_name == "otel_attributes":
+            value = {}
         if not isinstance(value, Mapping) or not all(isinstance(key, str) for key in value):
             # The value itself is not shown: it may hold secrets.
             raise ConfigurationError(
-                f"Agent(tool_context=…) takes a dict with string keys, got a {type(value).__name__}"
+                f"Agent({info.field_name}=…) takes a dict with string keys, got a {type(value).__name__}"
             )
         return MappingProxyType(dict(value))
 
@@ -141,15 +145,7 @@ class Agent(Configured):
     @cached_property
     def all_tools(self) -> Mapping[str, Tool]:
         """Its own tools and those of its middlewares, by name."""
-        tools: dict[str, Tool] = {}
-        for tool in (*self.tools, *self.stack.tools):
-            if tool.name in tools:
-                raise ConfigurationError(
-                    f"two tools are named {tool.name!r}; rename one with @tool(name='…') "
-                    "or leave out the middleware that brings the other"
-                )
-            tools[tool.name] = tool
-        return MappingProxyType(tools)
+        return MappingProxyType(self.stack.all_tools(self.tools))
 
     @cached_property
     def system_prompt(self) -> str:
@@ -162,8 +158,9 @@ class Agent(Configured):
         check_callbacks(self.callbacks, "Agent(callbacks=…)")
         maps: list[Callbacks] = [self.callbacks or {}]
         for bound in self.stack.hooks("callbacks"):
-            found = bound.function()
-            check_callbacks(found, f"{bound.middleware}.callbacks()")
+            with initializing(bound.middleware, "callbacks"):
+                found = contribution(bound.function)
+                check_callbacks(found, f"{bound.middleware}.callbacks()")
             maps.append(found or {})
         return tuple(maps)
 
@@ -178,6 +175,10 @@ class Agent(Configured):
     def with_middleware(self, middleware: Sequence[Middleware]) -> Agent:
         """A new Agent with another stack."""
         return self.replace(middleware=middleware)
+
+    def put_otel_attributes(self, attributes: Mapping[str, Any] | None) -> Agent:
+        """A new Agent whose `otel_attributes` are the present ones overlaid with these."""
+        return self.replace(otel_attributes={**self.otel_attributes, **(attributes or {})})
 
     async def execute(
         self,

@@ -14,6 +14,7 @@ from sagents_nb.execution.callbacks import Callbacks, fan_out
 from sagents_nb.execution.recorder import Recorder
 from sagents_nb.execution.repair import HistoryKeeper
 from sagents_nb.execution.scope_guard import refuse_scope
+from sagents_nb.execution.tracing import trace_of
 from sagents_nb.execution.until import Until
 from sagents_nb.frozen import freeze
 from sagents_nb.hooks import HookRun
@@ -62,6 +63,16 @@ class RunnableAgent(Protocol):
     @property
     def agent_id(self) -> str:
         """Its id."""
+        ...
+
+    @property
+    def name(self) -> str | None:
+        """What people call it."""
+        ...
+
+    @property
+    def otel_attributes(self) -> Mapping[str, Any]:
+        """Attributes of every span of its runs."""
         ...
 
     @property
@@ -166,6 +177,7 @@ class Run:
         self.started = time.perf_counter()
         self.loop: asyncio.AbstractEventLoop | None = None
         self.stop_requests = 0
+        self._trace = trace_of(agent, conversation_id=state.conversation_id, attributes=agent.otel_attributes)
         self._call_back = fan_out([callbacks or {}, *agent.all_callbacks])
         self._notes = agent.locals_of(state.conversation_id)
         self._hook_runs: dict[str, HookRun] = {}
@@ -179,6 +191,8 @@ class Run:
         event.run_id = self.run_id
         event.agent_id = self.agent_id
         self.recorder.record(event)
+        if self._trace is not None:
+            self._trace(event)
         if self._call_back is not None:
             self._call_back(event)
 
