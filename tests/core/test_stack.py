@@ -100,7 +100,7 @@ def test_a_middleware_without_hooks_contributes_nothing() -> None:
         *({}, ()),
     )
     brings = [None, {"on_error": print}, {}]
-    stack = [made("Bare"), *(made(f"M{i}", callbacks=lambda self, map=map: map) for i, map in enumerate(brings))]
+    stack = [made("Bare"), *(made(f"M{i}", callbacks=lambda self, it=it: it) for i, it in enumerate(brings))]
     [own, *others] = Agent(model=ScriptedModel([]), middleware=stack).all_callbacks
     assert (own, [each for each in others if each]) == ({}, [{"on_error": print}])
 
@@ -166,7 +166,8 @@ def test_the_loop_explains_itself() -> None:
     agent = Agent(model=ScriptedModel([]), middleware=[Tracer(), Quiet()], max_runs=7)
     assert agent.explain() == (
         "before_agent ↓ (once per leg): nobody\n"
-        "  ┌─ Check limits [loop]\n"
+        "  ┌─ Pause, if somebody asked for it and something is left to do [loop]\n"
+        "  │  Check limits [loop]\n"
         "  │  Repair the history: every tool call has exactly one result [loop, not middleware]\n"
         "  │  before_model ↓\n"
         "  │     before_model: Tracer\n"
@@ -174,9 +175,11 @@ def test_the_loop_explains_itself() -> None:
         "  │     wrap_model_call: nobody\n"
         "  │  after_model ↑\n"
         "  │     after_model: Quiet → Tracer\n"
+        "  │  Pause, if somebody asked for it and something is left to do [loop]\n"
         "  │  tools, each wrapped by wrap_tool_call; concurrent; results in call order; updates folded in call order\n"
         "  │     wrap_tool_call: nobody\n"
-        "  └─ Again while there is something the model has not seen: tool results, or a message that a hook put in\n"
+        "  │  End the run with the tool it was to run until, if that was called [loop]\n"
+        "  └─ Again while there is something the model has not seen: tool results, or a message of a hook\n"
         "after_agent ↑ (once per leg, whatever the way out): nobody\n"
         "limits: 7 model calls; tools: note"
     )
