@@ -43,6 +43,7 @@ if TYPE_CHECKING:
     from sagents_nb.models.anthropic import AnthropicModel as AnthropicModel
     from sagents_nb.models.base import ChatModel as ChatModel, ModelRequest as ModelRequest
     from sagents_nb.models.scripted import ScriptedModel as ScriptedModel
+    from sagents_nb.preprocess import MessagePreprocessor as MessagePreprocessor
     from sagents_nb.server.session import Session as Session
     from sagents_nb.stack import Middleware as Middleware, Stack as Stack
     from sagents_nb.state import State as State, StateUpdate as StateUpdate, Todo as Todo
@@ -72,6 +73,7 @@ _HOME = {
     "models.anthropic": ("AnthropicModel",),
     "models.base": ("ChatModel", "ModelRequest"),
     "models.scripted": ("ScriptedModel",),
+    "preprocess": ("MessagePreprocessor",),
     "server.session": ("Session",),
     "stack": ("Middleware", "Stack"),
     "state": ("State", "StateUpdate", "Todo"),

@@ -7,6 +7,7 @@ import logging
 import re
 from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from contextvars import copy_context
 from dataclasses import dataclass
 from typing import Any, ClassVar, TypeAlias, TypeVar, cast
 
@@ -82,14 +83,6 @@ class Middleware(Configured):
             if hook in cls.model_fields:
                 raise ConfigurationError(
                     f"{cls.__name__}.{hook} is declared as a field, but {hook} is a hook; rename the field"
-                )
-        for constraint in ("before", "after", "requires"):
-            classes = getattr(cls, constraint)
-            # A str is a sequence too: of letters, which no class is named, so that the rule would never be broken.
-            if not isinstance(classes, tuple) or not all(isinstance(name, str) for name in classes):
-                raise ConfigurationError(
-                    f"{cls.__name__}.{constraint} is {classes!r}; it is a tuple of class names: "
-                    f"{constraint} = ('HumanInTheLoop',)"
                 )
 
     @model_validator(mode="before")
@@ -271,7 +264,7 @@ class Stack:
                     prompt=_prompt(item, name),
                     tools=tuple(each.name for each in own),
                     config={key: _short(getattr(item, key)) for key in type(item).model_fields if key != "name"},
-                    constraints=_constraints(type(item)),
+                    constraints=_constraints(item, name),
                 )
             )
         self.entries = tuple(entries)
@@ -466,7 +459,7 @@ def contribution(function: Callable[[], T | Awaitable[T]]) -> T:
     from concurrent.futures import ThreadPoolExecutor
 
     with ThreadPoolExecutor(max_workers=1) as thread:
-        return cast("T", thread.submit(asyncio.run, answer).result())
+        return cast("T", thread.submit(copy_context().run, asyncio.run, answer).result())
 
 
 def _tools(item: Middleware, name: str) -> tuple[Tool, ...]:
@@ -492,13 +485,17 @@ def _class_names(cls: type) -> set[str]:
     return {base.__name__ for base in cls.__mro__ if issubclass(base, Middleware) and base is not Middleware}
 
 
-def _constraints(cls: type[Middleware]) -> tuple[str, ...]:
-    return (
-        *(["last"] if cls.must_be_last else []),
-        *(f"before {other}" for other in cls.before),
-        *(f"after {other}" for other in cls.after),
-        *(f"with {other}" for other in cls.requires),
-    )
+def _constraints(item: Middleware, name: str) -> tuple[str, ...]:
+    words = ["last"] if item.must_be_last else []
+    for constraint, preposition in (("before", "before"), ("after", "after"), ("requires", "with")):
+        classes: object = getattr(item, constraint)
+        # A str is a sequence too: of letters, which no class is named, so that the rule would never be broken.
+        if not isinstance(classes, (tuple, list)) or not all(isinstance(other, str) for other in classes):
+            raise ConfigurationError(
+                f"{name}.{constraint} is {classes!r}; it is a tuple of class names: {constraint} = ('HumanInTheLoop',)"
+            )
+        words += [f"{preposition} {other}" for other in classes]
+    return tuple(words)
 
 
 def _summary(cls: type) -> str:

@@ -15,6 +15,7 @@ from sagents_nb import (
     AgentError,
     ConfigurationError,
     Middleware,
+    Pause,
     ProcessContext,
     ScriptedModel,
     State,
@@ -222,6 +223,19 @@ def test_a_session_made_before_the_variable_was_set_runs_with_what_an_update_cap
     session.send("again")
     assert session.wait(20) == "idle"
     assert everywhere() == {("acme", "later")}
+
+
+async def test_a_run_that_goes_on_elsewhere_after_a_pause_sees_it_too() -> None:
+    class Pauses(Middleware):
+        def before_model(self, state: State, run: Any) -> Pause | None:
+            return None if run.resumed else Pause("later")
+
+    agent = agent_with(made_where_set())
+    agent = agent.with_middleware([*agent.middleware, Pauses()])
+    paused = await agent.execute("hi")
+    assert (paused.status, {who for who, _, _ in seen}) == ("paused", {"hook"})
+    await asyncio.create_task(agent.resume(paused.state), context=Context())
+    assert everywhere() == {("acme", "trace of acme")}
 
 
 async def test_what_is_unset_or_none_where_it_is_captured_is_left_alone() -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable
+from contextvars import ContextVar
 from types import SimpleNamespace
 from typing import Any
 
@@ -98,8 +99,10 @@ def test_a_middleware_without_hooks_contributes_nothing() -> None:
         *("Bare", (), "", ()),
         *({}, ()),
     )
-    agent = Agent(model=ScriptedModel([]), middleware=[made("Bare"), made("Maps", callbacks=lambda self: {})])
-    assert agent.all_callbacks == ({}, {})  # the agent's own, and the one that there is
+    brings = [None, {"on_error": print}, {}]
+    stack = [made("Bare"), *(made(f"M{i}", callbacks=lambda self, it=it: it) for i, it in enumerate(brings))]
+    [own, *others] = Agent(model=ScriptedModel([]), middleware=stack).all_callbacks
+    assert (own, [each for each in others if each]) == ({}, [{"on_error": print}])
 
 
 PROMPTS: list[tuple[str | None, list[Any], str]] = [
@@ -120,10 +123,13 @@ def test_the_system_prompt_is_the_base_then_the_middlewares_in_order(
 
 
 async def test_what_a_middleware_contributes_may_be_awaited_also_inside_a_running_loop() -> None:
+    house: ContextVar[str] = ContextVar("house")
+    house.set("Be slow.")
+
     class Slow(Middleware):
         async def system_prompt(self) -> str:
             await asyncio.sleep(0.001)
-            return "Be slow."
+            return house.get()
 
         async def tools(self) -> list[Any]:
             return [note]
@@ -213,11 +219,11 @@ WRONG: list[tuple[Callable[[], Any], str]] = [
         ),
     ),
     (
-        lambda: made("Wrong", before="Quiet"),
+        lambda: Stack([made("Wrong", before="Quiet")]),
         "Wrong.before is 'Quiet'; it is a tuple of class names: before = ('HumanInTheLoop',)",
     ),
     (
-        lambda: made("Wrong", requires=(Quiet,)),
+        lambda: Stack([made("Wrong", requires=(Quiet,))]),
         "it is a tuple of class names: requires = ('HumanInTheLoop',)",
     ),
     (
@@ -378,6 +384,19 @@ def test_hooks_of_servers_and_of_resume_run_first_to_last_and_show_only_where_im
     silent = Stack([Quiet(), Tracer()])
     assert hook not in repr(silent)
     assert hook not in silent._repr_mimebundle_()["text/html"]
+
+
+@pytest.mark.parametrize(
+    ("hook", "in_thread"),
+    [(hook, True) for hook in ("before_model", "handle_resume", "on_server_start", "handle_message")]
+    + [(hook, False) for hook in ("wrap_model_call", "restorable_interrupt", "transform_display_message")],
+)
+def test_hooks_of_a_blocking_class_that_are_given_the_state_belong_in_a_thread(hook: str, in_thread: bool) -> None:
+    async def awaited(*arguments: Any) -> None: ...
+
+    blocking = made("B", blocking=True, **{hook: lambda *arguments: None})
+    assert [bound.in_thread for bound in Stack([blocking]).hooks(hook)] == [in_thread]
+    assert [bound.in_thread for bound in Stack([made("B", blocking=True, **{hook: awaited})]).hooks(hook)] == [False]
 
 
 def test_what_a_middleware_does_by_default_changes_nothing() -> None:

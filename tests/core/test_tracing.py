@@ -7,6 +7,7 @@ import json
 import subprocess
 import sys
 from collections.abc import Awaitable, Callable, Iterator
+from contextlib import aclosing
 from typing import Any
 
 import pytest
@@ -24,6 +25,7 @@ from sagents_nb import (
     Message,
     Middleware,
     ModelError,
+    Pause,
     ScriptedModel,
     State,
     ToolCall,
@@ -295,6 +297,33 @@ async def test_a_run_of_a_session_belongs_to_the_span_in_which_it_was_asked_for(
     assert leg.parent is not None
     assert leg.parent.span_id == request.get_span_context().span_id
     assert attributes(leg)["gen_ai.conversation.id"] == session.conversation_id
+
+
+async def test_a_reader_that_stops_in_the_middle_of_a_stream_leaves_no_span_open_and_no_context_behind(
+    spans: Spans, caplog: pytest.LogCaptureFixture
+) -> None:
+    mine = otel_context.get_current()
+    async with aclosing(aiter(agent("x" * 5000).stream("go"))) as events:
+        async for event in events:
+            assert otel_context.get_current() == mine
+            if event.type == "model_delta":
+                break
+    assert otel_context.get_current() == mine
+    assert attributes(spans.one("invoke_agent clerk"))["sagents.run.status"] == "cancelled"
+    assert spans.started == len(spans.ended) == 2
+    assert caplog.records == []  # OpenTelemetry logs a context that is detached where it was not attached
+
+
+async def test_every_leg_of_a_run_is_a_span_of_its_own(spans: Spans) -> None:
+    class Pauses(Middleware):
+        def before_model(self, state: State, run: Any) -> Pause | None:
+            return None if run.resumed else Pause("later")
+
+    paused = await agent("hi", middleware=[Pauses()]).execute("go")
+    await agent("hi", middleware=[Pauses()]).resume(paused.state)
+    first, second = spans.named("invoke_agent clerk")
+    told = [(attributes(leg)["sagents.run.status"], attributes(leg)["sagents.run.resumed"]) for leg in (first, second)]
+    assert told == [("paused", False), ("completed", True)]
 
 
 async def user_code_runs_in_the_context_it_would_run_in_without_tracing() -> None:
