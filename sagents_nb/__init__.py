@@ -28,7 +28,12 @@ if TYPE_CHECKING:
         UnknownConversation as UnknownConversation,
     )
     from sagents_nb.execution.result import RunResult as RunResult
-    from sagents_nb.interrupts import Halt as Halt, Interrupt as Interrupt, Pause as Pause
+    from sagents_nb.interrupts import (
+        ApprovalRequest as ApprovalRequest,
+        Halt as Halt,
+        Interrupt as Interrupt,
+        Pause as Pause,
+    )
     from sagents_nb.messages import (
         File as File,
         Image as Image,
@@ -67,7 +72,7 @@ _HOME = {
         "UnknownConversation",
     ),
     "execution.result": ("RunResult",),
-    "interrupts": ("Halt", "Interrupt", "Pause"),
+    "interrupts": ("ApprovalRequest", "Halt", "Interrupt", "Pause"),
     "messages": ("File", "Image", "Message", "Text", "Thinking", "ToolCall", "ToolResult", "Usage"),
     "middleware.process_context": ("ProcessContext",),
     "models.anthropic": ("AnthropicModel",),

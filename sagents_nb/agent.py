@@ -505,6 +505,7 @@ _HOOKS_OF_STEP = {
     "before_model": ("before_model",),
     "ask_model": ("wrap_model_call",),
     "after_model": ("after_model",),
+    "gate": ("needs_approval",),
     "run_tools": ("wrap_tool_call",),
 }
 

@@ -17,6 +17,7 @@ LOOP_HOOKS = ("before_agent", "before_model", "wrap_model_call", "after_model", 
 HOOKS = (
     *CONTRIBUTIONS,
     *LOOP_HOOKS,
+    "needs_approval",
     "handle_resume",
     "restorable_interrupt",
     "on_server_start",

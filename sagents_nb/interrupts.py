@@ -14,6 +14,9 @@ from sagents_nb.value import Value
 PAUSE = "pause"
 """Kind of an interrupt that waits for nobody in particular: it is a pause."""
 
+APPROVAL = "approval"
+"""Kind of the interrupt of the gate."""
+
 END = "end"
 """Step of a `Continuation` after which nothing is left of the cycle."""
 
@@ -55,6 +58,18 @@ class Pause(Interrupt):
         words = reason if isinstance(reason, str) else "paused"
         data = {} if reason is None else {"reason": reason}
         super().__init__(**{"kind": PAUSE, "message": words, "data": data, **more})
+
+
+class ApprovalRequest(Value):
+    """Returned by ``needs_approval`` of a middleware: a person has to decide on the call before it runs.
+
+    Attributes:
+        allowed_decisions: what the person may do: ``"approve"``, ``"edit"``, ``"reject"``, ``"respond"``.
+        description: what the person is told about the call.
+    """
+
+    allowed_decisions: tuple[CleanText, ...] = ("approve", "edit", "reject")
+    description: CleanText = ""
 
 
 class Continuation(Value):

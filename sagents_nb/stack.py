@@ -15,7 +15,7 @@ from pydantic import BaseModel, ConfigDict, ValidatorFunctionWrapHandler, field_
 
 from sagents_nb.errors import ConfigurationError, did_you_mean, in_words
 from sagents_nb.hooks import HOOKS, LOOP_HOOKS, STATE_HOOKS, UPWARD_HOOKS, HookRun
-from sagents_nb.interrupts import Interrupt, PendingInterrupt
+from sagents_nb.interrupts import ApprovalRequest, Interrupt, PendingInterrupt
 from sagents_nb.messages import Message, ToolCall, ToolResult
 from sagents_nb.models.base import ModelRequest
 from sagents_nb.state import State
@@ -144,6 +144,18 @@ class Middleware(Configured):
 
     def after_agent(self, state: State, run: HookRun) -> HookReturn | Awaitable[HookReturn]:
         """Once at the end of a leg, whatever the way out, last middleware first."""
+
+    def needs_approval(
+        self, call: ToolCall, run: HookRun
+    ) -> ApprovalRequest | Awaitable[ApprovalRequest | None] | None:
+        """Whether a person has to decide on a call before it runs; only one middleware of a stack may say so.
+
+        Asked when the model has called the tool, and again for the very call that is about to run, so the answer must
+        depend on nothing but the call and the agent.
+
+        Returns:
+            None: it may run. An `ApprovalRequest`: not without the person.
+        """
 
     def handle_resume(self, state: State, interrupt: PendingInterrupt, answer: Any, run: HookRun) -> Any:
         """When a person has answered an interrupt, first middleware first, until one of them settles it.
@@ -339,6 +351,9 @@ class Stack:
     def lint(self) -> list[str]:
         """What is wrong with the order, a sentence each; empty when nothing is."""
         problems = []
+        gates = [entry.name for entry in self.entries if "needs_approval" in entry.hooks]
+        if len(gates) > 1:
+            problems.append(f"{' and '.join(gates)} both decide what a person has to approve; keep one of them")
         classes = [_class_names(type(entry.middleware)) for entry in self.entries]
 
         def there(other: str, among: list[set[str]]) -> bool:

@@ -163,6 +163,7 @@ class Run:
         self.step = before.step
         self.finished = False
         self.ended = False
+        self.approved: set[str] = set()  # digests of the calls that a person approved
         self.unseen = self.resumed and _has_unseen_results(state)
         self.usage = Usage()
         self._should_pause = should_pause

@@ -6,10 +6,12 @@ import logging
 from collections.abc import Awaitable, Callable
 
 from sagents_nb.events import CycleStarted, HistoryRepaired, MiddlewarePrepared
+from sagents_nb.execution.gate import gate
 from sagents_nb.execution.hooks import run_hooks
 from sagents_nb.execution.model_call import ask_model
 from sagents_nb.execution.run import MAX_FAILURES, Run
-from sagents_nb.execution.tool_calls import run_tools, waiting_calls
+from sagents_nb.execution.tool_calls import run_tools
+from sagents_nb.execution.waiting_calls import waiting_calls
 from sagents_nb.interrupts import Pause
 
 Step = Callable[[Run], Awaitable[None]]
@@ -99,6 +101,7 @@ CYCLE: tuple[Step, ...] = (
     ask_model,
     after_model,
     check_pause,
+    gate,
     run_tools,
     check_until,
 )

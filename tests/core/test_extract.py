@@ -126,7 +126,7 @@ async def test_what_goes_wrong_is_told(turns: list[Any], options: dict[str, Any]
 
 
 async def test_the_readers_of_a_result() -> None:
-    turns = [[ToolCall("submit", {"name": "ann"}, id="c1"), ToolCall("search", {}, id="c2")], "done"]
+    turns: list[Any] = [[ToolCall("submit", {"name": "ann"}, id="c1"), ToolCall("search", {}, id="c2")], "done"]
     result = await Agent(model=ScriptedModel(turns), tools=[submit, search]).execute("x")
     assert result.require_tool_result().tool_call_id == "c1"
     assert result.processed() == "ANN"

@@ -176,6 +176,8 @@ def test_the_loop_explains_itself() -> None:
         "  │  after_model ↑\n"
         "  │     after_model: Quiet → Tracer\n"
         "  │  Pause, if somebody asked for it and something is left to do [loop]\n"
+        "  │  Interrupt gate: calls that a person has to approve stop the run before any of the message runs [loop]\n"
+        "  │     needs_approval: nobody\n"
         "  │  tools, each wrapped by wrap_tool_call; concurrent; results in call order; updates folded in call order\n"
         "  │     wrap_tool_call: nobody\n"
         "  │  End the run with the tool it was to run until, if that was called [loop]\n"
