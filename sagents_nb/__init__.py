@@ -43,8 +43,9 @@ if TYPE_CHECKING:
     from sagents_nb.models.scripted import ScriptedModel as ScriptedModel
     from sagents_nb.server.session import Session as Session
     from sagents_nb.stack import Middleware as Middleware, Stack as Stack
-    from sagents_nb.state import State as State, StateUpdate as StateUpdate, Todo as Todo
+    from sagents_nb.state import State as State, StateUpdate as StateUpdate
     from sagents_nb.store import Store as Store
+    from sagents_nb.todos import Todo as Todo
     from sagents_nb.tools import Tool as Tool, ToolContext as ToolContext, tool as tool
 
 _HOME = {
@@ -70,8 +71,9 @@ _HOME = {
     "models.scripted": ("ScriptedModel",),
     "server.session": ("Session",),
     "stack": ("Middleware", "Stack"),
-    "state": ("State", "StateUpdate", "Todo"),
+    "state": ("State", "StateUpdate"),
     "store": ("Store",),
+    "todos": ("Todo",),
     "tools": ("Tool", "ToolContext", "tool"),
 }
 _MODULE_OF = {name: module for module, names in _HOME.items() for name in names}
