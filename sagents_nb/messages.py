@@ -188,7 +188,7 @@ class ToolCall(Value):
     """
 
     name: CleanText
-    arguments: Annotated[dict[str, Any], PlainValidator(_arguments)]
+    arguments: Annotated[dict[str, Any], PlainValidator(_arguments)] = Field(default_factory=FrozenDict)
     id: CleanText = Field(default_factory=lambda: f"call_{uuid.uuid4().hex[:12]}")
     invalid_arguments: CleanText | None = None
 
@@ -285,9 +285,11 @@ class Message(Value):
     def _fits_its_role(self) -> Self:
         role = self.role
         if self.tool_calls and role != "assistant":
-            raise ValueError(f"a {role} message has tool_calls: they belong in Message('assistant', …, tool_calls=…)")
+            raise ValueError(
+                f"tool_calls in a message of role {role!r}: Message('assistant', …, tool_calls=…) has them"
+            )
         if self.tool_results and role != "tool":
-            raise ValueError(f"a {role} message has tool_results: they belong in Message('tool', tool_results=…)")
+            raise ValueError(f"tool_results in a message of role {role!r}: Message('tool', tool_results=…) has them")
         if role == "tool" and not all(isinstance(part, Text) for part in self.content):
             raise ValueError(
                 "the content of a tool message is text: pictures and files belong in its results, "

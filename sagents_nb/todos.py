@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Any, Literal, Self, TypeAlias, get_args
 
-from pydantic import Field
+from pydantic import Field, ValidationError
 
 from sagents_nb.frozen import CleanText
 from sagents_nb.value import Value
@@ -73,8 +73,9 @@ def todos_from_maps(items: Iterable[Mapping[str, Any]]) -> tuple[Todo, ...]:
             taken.add(number)
         try:
             todos.append(Todo.from_map({**item, "id": number}))
-        except ValueError as error:
-            raise ValueError(f"todo {place}: {error}") from error
+        except ValidationError as error:
+            faults = "; ".join(f"{'.'.join(map(str, fault['loc']))}: {fault['msg']}" for fault in error.errors())
+            raise ValueError(f"todo {place}: {faults}") from error
     return tuple(todos)
 
 
