@@ -150,7 +150,9 @@ class Usage(Value):
     cache_read_tokens: int = Field(default=0, ge=0)
     cache_write_tokens: int = Field(default=0, ge=0)
 
-    def __add__(self, other: Usage) -> Usage:
+    def __add__(self, other: Usage | int) -> Usage:
+        if type(other) is int and other == 0:  # what ``sum`` begins with
+            return self
         if not isinstance(other, Usage):
             return NotImplemented
         return Usage(
@@ -160,9 +162,7 @@ class Usage(Value):
             cache_write_tokens=self.cache_write_tokens + other.cache_write_tokens,
         )
 
-    def __radd__(self, other: Literal[0]) -> Usage:
-        """What ``sum`` begins with is 0."""
-        return self if type(other) is int and other == 0 else NotImplemented
+    __radd__ = __add__
 
     @property
     def total_tokens(self) -> int:

@@ -389,7 +389,7 @@ def test_messages_given_instead_are_checked_by_kind() -> None:
     class Noted(Message):
         "A kind of message of somebody's own."
 
-    noted = Noted("user", "x")
+    noted = Noted(role="user", content="x")
     assert State().with_messages([noted]).messages == (noted,)
     assert State().with_messages(iter(LOOKED.messages)).messages == LOOKED.messages
     with pytest.raises(TypeError, match="with_messages got a dict among the messages: {'role': 'user'}"):
