@@ -64,6 +64,8 @@ def _take(run: Run, bound: BoundHook, result: object) -> None:
         check_scope(result, run.state, run.agent.scope)
         run.state = result
     elif isinstance(result, Interrupt):
+        if result.state is not None:
+            _take(run, bound, result.state)
         run.interrupt(result, bound.middleware)
     elif result is not None:
         raise TypeError(

@@ -33,6 +33,7 @@ async def run_tools(run: Run) -> None:
     """tools, each wrapped by wrap_tool_call; concurrent; results in call order; updates folded in call order."""
     calls = waiting_calls(run.state)
     if not calls:
+        run.failures = 0
         return
     results: list[ToolResult | None] = [None] * len(calls)
     unanswered = CANCELLED
@@ -52,6 +53,7 @@ async def run_tools(run: Run) -> None:
         message = Message("tool", tool_results=answered)
         added = tuple(message for result in answered if result.update is not None for message in result.update.messages)
         run.state = run.state.add_messages((message, *added))
+        run.unseen = True
         run.emit(MessageAdded(message=message, cycle=run.cycle))
     run.failures = run.failures + 1 if all(result.is_error for result in answered) else 0
 
@@ -177,7 +179,8 @@ async def _execute(run: Run, call: ToolCall, context: ToolContext, output: Outpu
         if tool is None:
             known = run.agent.all_tools
             raise ToolError(
-                f"There is no tool {call.name!r}{did_you_mean(call.name, known)}. Tools: {', '.join(known) or 'none'}."
+                f"Tool call made to {call.name} but tool not found{did_you_mean(call.name, known)}. "
+                f"Tools: {', '.join(known) or 'none'}."
             )
         if call.invalid_arguments is not None:
             raise ToolError(
