@@ -74,8 +74,8 @@ class Agent(Configured):
     tool_timeout: float | None = Field(default=None, gt=0)
     mode: Any = Field(default=DEFAULT, repr=False)
 
-    _locals: dict[str, dict[str, dict[str, Any]]] = PrivateAttr(default_factory=dict)
-    _histories: dict[str | None, HistoryKeeper] = PrivateAttr(default_factory=dict)
+    _locals: dict[str | int, dict[str, dict[str, Any]]] = PrivateAttr(default_factory=dict)
+    _histories: dict[str | int | None, HistoryKeeper] = PrivateAttr(default_factory=dict)
     _runs: Any = PrivateAttr(default_factory=weakref.WeakSet)
     _lock: Any = PrivateAttr(default_factory=threading.Lock)
 
@@ -329,7 +329,7 @@ class Agent(Configured):
         await run_leg(run)
         return extracted(agent._result(run), own=tool is None)
 
-    def pause(self, conversation_id: str | None = None) -> int:
+    def pause(self, conversation_id: str | int | None = None) -> int:
         """Have the agent's runs stop before their next model call or their next tools; from any thread.
 
         Each ends with the status ``"paused"``; ``agent.resume(result.state)`` goes on.
@@ -449,14 +449,14 @@ class Agent(Configured):
         session: Session = _late.start_session(self, store=store, conversation_id=conversation_id, title=title)
         return session
 
-    def locals_of(self, conversation_id: str | None) -> dict[str, dict[str, Any]]:
+    def locals_of(self, conversation_id: str | int | None) -> dict[str, dict[str, Any]]:
         """``run.local`` of every middleware in a conversation; without an id nothing outlives the run."""
         if conversation_id is None:
             return {}
         with self._lock:
             return self._locals.setdefault(conversation_id, {})
 
-    def history_of(self, conversation_id: str | None) -> HistoryKeeper:
+    def history_of(self, conversation_id: str | int | None) -> HistoryKeeper:
         """What was found right in a conversation's history, so that a run looks at what is new only.
 
         Conversations without an id share one: then it is that of the latest.
@@ -464,7 +464,7 @@ class Agent(Configured):
         with self._lock:
             return self._histories.setdefault(conversation_id, HistoryKeeper())
 
-    def forget(self, conversation_id: str) -> None:
+    def forget(self, conversation_id: str | int) -> None:
         """Drop ``run.local`` and what else is kept of a conversation that ended."""
         with self._lock:
             self._locals.pop(conversation_id, None)

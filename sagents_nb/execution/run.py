@@ -110,11 +110,11 @@ class RunnableAgent(Protocol):
         """Its own handlers, then those of its middlewares in stack order."""
         ...
 
-    def locals_of(self, conversation_id: str | None) -> dict[str, dict[str, Any]]:
+    def locals_of(self, conversation_id: str | int | None) -> dict[str, dict[str, Any]]:
         """``run.local`` of every middleware, by name."""
         ...
 
-    def history_of(self, conversation_id: str | None) -> HistoryKeeper:
+    def history_of(self, conversation_id: str | int | None) -> HistoryKeeper:
         """What was found right in the conversation's history."""
         ...
 
