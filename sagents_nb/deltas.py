@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from dataclasses import dataclass, field
+from types import NoneType
 from typing import Any, ClassVar, TypeAlias
 
 from sagents_nb.frozen import clean_text
@@ -93,8 +94,9 @@ class MessageBuilder:
         """Merge one delta.
 
         Raises:
-            ValueError: it does not fit the block of its index; what was there stays.
+            ValueError: it is no delta, or does not fit the block of its index; what was there stays.
         """
+        _check(delta)
         match delta:
             case TextDelta():
                 self._block(delta.index, "text").pieces.append(delta.text)
@@ -112,8 +114,6 @@ class MessageBuilder:
                 self._usage = delta.usage
             case StopDelta():
                 self.stop = delta
-            case _:
-                raise ValueError(f"a model streamed {delta!r}, which is not one of the deltas of sagents_nb.models")
 
     def _block(self, index: int, kind: str) -> _Block:
         block = self._blocks.setdefault(index, _Block(kind))
@@ -160,6 +160,28 @@ class MessageBuilder:
             usage=self._usage,
             metadata=stop.metadata,
         )
+
+
+_FIELDS: dict[type, tuple[tuple[str, tuple[type, ...]], ...]] = {
+    TextDelta: (("text", (str,)), ("index", (int,))),
+    ThinkingDelta: (("text", (str,)), ("index", (int,)), ("signature", (str, NoneType)), ("redacted", (str, NoneType))),
+    ToolCallDelta: (("arguments", (str,)), ("index", (int,)), ("id", (str, NoneType)), ("name", (str, NoneType))),
+    UsageDelta: (("usage", (Usage,)),),
+    StopDelta: (),
+}
+
+
+def _check(delta: object) -> None:
+    """Refuse what would make the whole message impossible, the good pieces with it."""
+    fields = _FIELDS.get(type(delta))
+    if fields is None:
+        raise ValueError(f"a model streamed {delta!r}, which is not one of the deltas of sagents_nb.models")
+    for name, kinds in fields:
+        value = getattr(delta, name)
+        if not isinstance(value, kinds):
+            raise ValueError(f"a model streamed {delta!r}, whose {name} is a {type(value).__name__}")
+    if isinstance(delta, StopDelta):
+        Message("assistant", status=delta.status, metadata=delta.metadata)
 
 
 def _tool_call(block: _Block, text: str) -> ToolCall:
