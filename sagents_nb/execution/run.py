@@ -5,10 +5,10 @@ from __future__ import annotations
 import asyncio
 import time
 import uuid
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any, Protocol
 
-from sagents_nb.errors import AgentError
+from sagents_nb.errors import AgentError, ModelError
 from sagents_nb.events import Event, Published, RunInterrupted
 from sagents_nb.execution.callbacks import Callbacks, fan_out
 from sagents_nb.execution.recorder import Recorder
@@ -18,7 +18,7 @@ from sagents_nb.frozen import freeze
 from sagents_nb.hooks import HookRun
 from sagents_nb.interrupts import Interrupt, PendingInterrupt
 from sagents_nb.messages import Message
-from sagents_nb.models.base import ChatModel
+from sagents_nb.models.base import ChatModel, ModelRequest
 from sagents_nb.stack import Stack
 from sagents_nb.state import State
 from sagents_nb.tools import Tool
@@ -36,6 +36,16 @@ class RunnableAgent(Protocol):
     @property
     def model(self) -> ChatModel:
         """Its language model."""
+        ...
+
+    @property
+    def fallback_models(self) -> tuple[ChatModel, ...]:
+        """Who is asked, one after the other, when it fails."""
+        ...
+
+    @property
+    def before_fallback(self) -> Callable[[ModelRequest, ChatModel, ModelError], Any] | None:
+        """What changes the request for the next of them."""
         ...
 
     @property
