@@ -88,14 +88,14 @@ class Agent(Configured):
     @field_validator("fallback_models", mode="before")
     @classmethod
     def _need_models(cls, value: Any) -> Any:
-        models = tuple(value) if isinstance(value, Sequence) else (value,)
+        models = value if isinstance(value, Sequence) and not isinstance(value, str) else [value]
         wrong = [model for model in models if not isinstance(model, ChatModel)]
-        if wrong or not isinstance(value, Sequence):
+        if wrong or models is not value:
             raise ConfigurationError(
-                f"Agent(fallback_models=…) takes a list of models, got {(wrong or [value])[0]!r}: "
+                f"Agent(fallback_models=…) takes a list of models, got {(wrong or models)[0]!r}: "
                 "fallback_models=[AnthropicModel('…')]"
             )
-        return models
+        return tuple(models)
 
     @field_validator("before_fallback", mode="before")
     @classmethod

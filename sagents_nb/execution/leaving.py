@@ -12,6 +12,19 @@ from typing import Any, TypeVar
 T = TypeVar("T")
 
 
+class _LeftBehind(BaseException):
+    """Ends a job that took a cancellation for something else."""
+
+
+def _close(job: Coroutine[Any, Any, object]) -> None:
+    # Not close() alone: Python 3.11 does not pass it on to an async generator, which would then wait for ever in a
+    # loop that is to be closed.
+    with suppress(BaseException):
+        job.throw(_LeftBehind())
+    with suppress(RuntimeError):  # it awaits something even now
+        job.close()
+
+
 @types.coroutine
 def leave_in_time(
     job: Coroutine[Any, Any, T], seconds: float, left_behind: Callable[[], object]
@@ -54,8 +67,7 @@ def leave_in_time(
             except asyncio.CancelledError as stop:
                 if late:
                     left_behind()
-                    with suppress(RuntimeError):  # it awaits something even now
-                        job.close()
+                    _close(job)
                     raise
                 if timer is None:
                     timer = task.get_loop().call_later(seconds, hurry)
