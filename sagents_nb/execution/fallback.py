@@ -111,7 +111,9 @@ async def _prepared(run: Run, request: ModelRequest, model: ChatModel, error: Mo
         if inspect.isawaitable(changed):
             changed = await changed
     except Exception as broken:
-        raise CallbackFailed(f"before_fallback raised an exception: {type(broken).__name__}: {in_words(broken)}") from broken
+        raise CallbackFailed(
+            f"before_fallback raised an exception: {type(broken).__name__}: {in_words(broken)}"
+        ) from broken
     if changed is None:
         return request
     if not isinstance(changed, ModelRequest):

@@ -224,7 +224,9 @@ OTHERS = [
     pytest.param(["hi"], [Hook(where="after_model", what=pause)], {}, "interrupted", id="a hook asks"),
     pytest.param(["hi"], [Hook(where="after_model", what=boom)], {}, "middleware_error", id="a hook fails"),
     pytest.param(["hi"], [Hook(where="wrap_model_call", what=boom)], {}, "middleware_error", id="a wrap hook fails"),
-    pytest.param(["hi"], [], {"callbacks": {"on_llm_new_message": lambda _: boom()}}, "callback_error", id="a callback"),
+    pytest.param(
+        ["hi"], [], {"callbacks": {"on_llm_new_message": lambda _: boom()}}, "callback_error", id="a callback"
+    ),
 ]
 
 
@@ -459,13 +461,13 @@ async def test_before_fallback_may_leave_the_request_as_it_is() -> None:
     assert second.requests[0].replace(model=first) == first.requests[0]
 
 
+RETURNED_TEXT = (
+    "before_fallback returned a str; it returns the request for the next model, for example "
+    "request.replace(system='…'), or None for 'unchanged'"
+)
 NO_REQUEST: list[tuple[Any, str]] = [
     (lambda *_: boom(), "before_fallback raised an exception: RuntimeError: boom"),
-    (
-        lambda *_: "hi",
-        "before_fallback returned a str; it returns the request for the next model, for example "
-        "request.replace(system='…'), or None for 'unchanged'",
-    ),
+    (lambda *_: "hi", RETURNED_TEXT),
     (lambda request: request, "before_fallback raised an exception: TypeError: "),
 ]
 
