@@ -46,7 +46,7 @@ async def first_answer(run: Run, request: ModelRequest, ask: Ask) -> Message:
     Raises:
         ModelError: the error of the model at which it ended, or ``"all_fallbacks_failed"`` with what each of several
             said, caused by the last one's.
-        CallbackFailed: ``before_fallback`` raised, or returned no request.
+        CallbackFailed: ``before_fallback`` raised, or returned something else than a request.
     """
     waiting = [model for model in run.agent.fallback_models if model is not request.model]
     asking = Asking()
@@ -56,7 +56,7 @@ async def first_answer(run: Run, request: ModelRequest, ask: Ask) -> Message:
         try:
             return await ask(run, asking, asked)
         except ModelError as error:
-            failed = asked.model or run.agent.model
+            failed = run.agent.model if asked.model is None else asked.model
             failures.append(f"{failed.name}: {error.message} ({error.type})")
             helps = bool(run.agent.fallback_models) and asking.seen is None and _may_help(failed, error)
             following = waiting.pop(0) if helps and waiting else None
@@ -121,7 +121,7 @@ async def _prepared(run: Run, request: ModelRequest, model: ChatModel, error: Mo
             f"before_fallback returned a {type(changed).__name__}; it returns the request for the next model, for "
             "example request.replace(system='…'), or None for 'unchanged'"
         )
-    return changed
+    return changed.replace(model=model) if changed.model is None else changed
 
 
 def _all_failed(failures: list[str], last: ModelError) -> ModelError:

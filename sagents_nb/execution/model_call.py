@@ -103,7 +103,7 @@ async def _try_again(run: Run, asking: Asking, request: ModelRequest, first: Mod
 
     def wait(state: tenacity.RetryCallState) -> float:
         asked = error_of(state).retry_after
-        return backoff(state) if asked is None else min(asked, MAX_WAIT)
+        return backoff(state) if asked is None else max(0.0, min(MAX_WAIT, asked))  # in this order: it may be NaN
 
     def tell(state: tenacity.RetryCallState) -> None:
         tell_failed(run, asking, _model_of(request), error_of(state), retry_in=state.upcoming_sleep)
@@ -217,6 +217,8 @@ async def _close(stream: object) -> None:
     try:
         async with asyncio.timeout(CLOSE_TIMEOUT):
             await close()
+    except TimeoutError:
+        logger.warning("a model's stream, %r, did not close within %g s and is left behind", stream, CLOSE_TIMEOUT)
     except Exception:
         # The answer is complete, or an error that says more is on its way.
         return

@@ -11,6 +11,7 @@ import pytest
 from sagents_nb import (
     Agent,
     AgentError,
+    ChatModel,
     ConfigurationError,
     Halt,
     Interrupt,
@@ -246,12 +247,16 @@ async def test_nothing_but_a_failed_model_makes_another_be_asked(
     assert spare.requests == []
 
 
-async def test_stop_makes_no_other_model_be_asked() -> None:
+@pytest.mark.parametrize("moment", ["while it answers", "between two attempts"])
+async def test_stop_makes_no_other_model_be_asked(moment: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(model_call, "MAX_WAIT", 60.0)
     begun = asyncio.Event()
 
     async def wait() -> None:
         begun.set()
-        await asyncio.sleep(60)
+        if moment == "while it answers":
+            await asyncio.sleep(60)
+        raise ModelError("slow down", retryable=True, retry_after=60)
 
     spare = Streams(GOOD)
     task = asyncio.ensure_future(Agent(model=Streams([wait]), fallback_models=[spare]).execute("go"))
@@ -312,7 +317,7 @@ async def once_a_part_was_seen_it_stays_with_that_model() -> None:
 
 def nothing_counts_as_seen(patch: pytest.MonkeyPatch) -> None:
     class Blind(fallback.Asking):
-        seen = property(lambda self: None, lambda self, value: None)  # type: ignore[assignment]
+        seen = property(lambda self: None, lambda self, value: None)
 
     patch.setattr(fallback, "Asking", Blind)
 
@@ -360,7 +365,7 @@ async def the_model_of_a_wrap_hook_is_the_first_of_the_chain() -> None:
 
 
 def the_agents_model_is_always_first(patch: pytest.MonkeyPatch) -> None:
-    real = model_call.first_answer
+    real = fallback.first_answer
     patch.setattr(
         model_call, "first_answer", lambda run, request, ask: real(run, request.replace(model=run.agent.model), ask)
     )
@@ -429,7 +434,7 @@ async def test_a_wrap_hook_sees_one_call_however_many_models_it_took() -> None:
 async def test_before_fallback_changes_the_request_for_the_next_model() -> None:
     asked: list[tuple[str, str, str]] = []
 
-    def prepare(request: ModelRequest, model: Any, error: ModelError) -> ModelRequest:
+    def prepare(request: ModelRequest, model: ChatModel, error: ModelError) -> ModelRequest:
         assert request.model is model
         asked.append((request.system, model.name, error.message))
         return request.replace(system=f"{request.system} You are {model.name}.")
@@ -459,6 +464,9 @@ async def test_before_fallback_may_leave_the_request_as_it_is() -> None:
     agent = Agent(model=first, fallback_models=[second], before_fallback=lambda request, model, error: None)
     assert (await agent.execute("go")).text == "fine"
     assert second.requests[0].replace(model=first) == first.requests[0]
+    nobody = agent.replace(before_fallback=lambda request, model, error: request.replace(model=None))
+    assert (await nobody.execute("go")).text == "fine"
+    assert second.asked == 2
 
 
 RETURNED_TEXT = (

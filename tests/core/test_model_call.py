@@ -5,6 +5,8 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import gc
+import math
+import random
 from collections.abc import AsyncIterator, Callable
 from typing import Any
 
@@ -71,9 +73,25 @@ async def test_a_wait_that_the_provider_asks_for_is_kept_up_to_a_bound(monkeypat
         await real(0)
 
     monkeypatch.setattr(asyncio, "sleep", sleep)
-    turns = [[ModelError("x", retryable=True, retry_after=seconds)] for seconds in (7, 99_999)]
-    assert (await Agent(model=Streams(*turns, GOOD)).execute("go")).text == "fine"
-    assert waited == [7, 30.0]
+    for asked, kept in ((7, 99_999), (7, 30.0)), ((-1, math.nan), (0.0, 30.0)):
+        waited.clear()
+        turns = [[ModelError("x", retryable=True, retry_after=seconds)] for seconds in asked]
+        assert (await Agent(model=Streams(*turns, GOOD)).execute("go")).text == "fine"
+        assert waited == [*kept]
+
+
+async def test_without_a_word_of_the_provider_the_wait_is_random_up_to_a_bound_that_doubles(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    for chosen, waits in ((max, [0.5, 1.0]), (min, [0.0, 0.0])):
+        monkeypatch.setattr(random, "uniform", lambda low, high, chosen=chosen: chosen(low, high))
+        run = Agent(model=Streams([BUSY], [BUSY], GOOD)).begin("go")
+        with monkeypatch.context() as patch:
+            real = asyncio.sleep
+            patch.setattr(asyncio, "sleep", lambda _seconds, real=real: real(0))
+            await run_leg(run)
+        failed = [event.retry_in for event in run.recorder.events if isinstance(event, ModelFailed)]
+        assert failed == waits
 
 
 async def retries_after_text() -> int:
@@ -109,8 +127,9 @@ BROKEN: list[tuple[list[Any], str, str]] = [
 ]
 
 
+ANY_TEXT = st.text(st.characters(exclude_categories=()))  # halves of characters too
 _ANY = st.one_of(
-    st.none(), st.booleans(), st.integers(), st.floats(), st.text(), st.binary(), st.just([]), st.just({1: 2})
+    st.none(), st.booleans(), st.integers(), st.floats(), ANY_TEXT, st.binary(), st.just([]), st.just({1: 2})
 )
 ODD = st.one_of(
     _ANY,
@@ -271,7 +290,7 @@ class Shuts(Clings):
         return self
 
     def __aiter__(self) -> Any:
-        self.items = [TextDelta("It is su")] if self.how == "asked" else [TextDelta("fine"), StopDelta()]
+        self.items: list[Delta] = [TextDelta("It is su")] if self.how == "asked" else [TextDelta("fine"), StopDelta()]
         return self
 
     async def __anext__(self) -> Delta:

@@ -698,13 +698,15 @@ async def holds(row: Row) -> None:
         model = AnthropicModel("claude-test", base_url=server.url, api_key="sk-test-secret")
         agent = Agent(model=model, tools=[get_weather], callbacks=observer.callbacks)
         try:
-            result = await agent.execute("Weather?")
-            state, ending = result.state, result.status
-        except AgentError as error:
-            state, ending = error.state, f"raised {error.type}"
-        seen = [*observer.lines, ending]
-        again = await agent.execute(state.add_message("Go on"))
-        await model.aclose()
+            try:
+                result = await agent.execute("Weather?")
+                state, ending = result.state, str(result.status)
+            except AgentError as error:
+                state, ending = error.state, f"raised {error.type}"
+            seen = [*observer.lines, ending]
+            again = await agent.execute(state.add_message("Go on"))
+        finally:
+            await model.aclose()
         left = server.remaining
 
     assert seen == list(row.seen)
