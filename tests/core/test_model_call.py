@@ -119,7 +119,7 @@ BROKEN: list[tuple[list[Any], str, str]] = [
     ([SystemExit(1)], "model_error", "Streams('streams') raised SystemExit: 1"),
     ([TextDelta("a"), ToolCallDelta(0, "{}")], "model_error", "which is a text block"),
     (["no delta"], "model_error", "a model streamed 'no delta', which is not one of the deltas"),
-    ([TextDelta(None), StopDelta()], "model_error", "a model streamed TextDelta(text=None"),  # type: ignore[arg-type]
+    ([TextDelta(None), StopDelta()], "model_error", "model streamed TextDelta(text=None"),  # type: ignore[arg-type]
     ([TextDelta("a"), StopDelta("odd")], "model_error", "'complete', 'length'"),  # type: ignore[arg-type]
     ([TextDelta("a"), StopDelta("complete", {"x": object()})], "model_error", "metadata['x'] is a object"),
     ([asyncio.CancelledError()], "model_error", "raised CancelledError, though nobody stopped the run"),
