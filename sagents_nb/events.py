@@ -243,6 +243,7 @@ class ModelFailed(Event):
 
     Attributes:
         retry_in: seconds until the next attempt; None when there is none.
+        fallback: name of the model that is asked instead, if another one is.
     """
 
     type: ClassVar[str] = "model_failed"
@@ -252,6 +253,7 @@ class ModelFailed(Event):
     error_type: str
     attempt: int = 1
     retry_in: float | None = None
+    fallback: str | None = None
 
 
 @dataclass(slots=True, kw_only=True)

@@ -8,7 +8,7 @@ import uuid
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Literal, Protocol, TypedDict
 
-from sagents_nb.errors import AgentError
+from sagents_nb.errors import AgentError, ModelError
 from sagents_nb.events import Event, Published, RunInterrupted
 from sagents_nb.execution.callbacks import Callbacks, fan_out
 from sagents_nb.execution.recorder import Recorder
@@ -20,7 +20,7 @@ from sagents_nb.frozen import freeze
 from sagents_nb.hooks import HookRun
 from sagents_nb.interrupts import END, PAUSE, Continuation, Interrupt, PendingInterrupt
 from sagents_nb.messages import Message, ToolResult, Usage
-from sagents_nb.models.base import ChatModel
+from sagents_nb.models.base import ChatModel, ModelRequest
 from sagents_nb.stack import Stack
 from sagents_nb.state import State
 from sagents_nb.tools import Tool
@@ -48,6 +48,16 @@ class RunnableAgent(Protocol):
     @property
     def model(self) -> ChatModel:
         """Its language model."""
+        ...
+
+    @property
+    def fallback_models(self) -> tuple[ChatModel, ...]:
+        """Who is asked, one after the other, when it fails."""
+        ...
+
+    @property
+    def before_fallback(self) -> Callable[[ModelRequest, ChatModel, ModelError], Any] | None:
+        """What changes the request for the next of them."""
         ...
 
     @property

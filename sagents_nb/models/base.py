@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from sagents_nb.deltas import Delta
+from sagents_nb.errors import ModelError
 from sagents_nb.messages import Message
 from sagents_nb.tools import Tool
 
@@ -62,6 +63,10 @@ class ChatModel(abc.ABC):
         Raises:
             ModelError: the model or the way to it failed, before or in the middle of the answer.
         """
+
+    def retry_on_fallback(self, error: ModelError) -> bool:
+        """Whether another model may answer where this one failed; asked when the agent has ``fallback_models``."""
+        return error.retryable
 
     def __repr__(self) -> str:
         return f"{type(self).__name__}({self.name!r})"
