@@ -146,7 +146,7 @@ class MessageBuilder:
                 if text:
                     parts.append(Text(text))
             elif block.kind == "thinking":
-                if text or block.redacted:
+                if text or block.signature or block.redacted:  # a sealed thought may come without its text
                     parts.append(Thinking(text=text, signature=block.signature, redacted=block.redacted))
             else:
                 call = _tool_call(block, text)
