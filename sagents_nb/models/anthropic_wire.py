@@ -88,7 +88,7 @@ def request_headers(model: AnthropicModel, request: ModelRequest) -> dict[str, s
     headers = {name: value.get_secret_value() for name, value in model.headers.items()}
     for key in ("headers", "extra_headers"):
         headers |= {name.lower(): value for name, value in (request.options.get(key) or {}).items()}
-    betas = request.options["betas"] if "betas" in request.options else model.betas
+    betas = request.options.get("betas", model.betas)
     if betas:
         headers["anthropic-beta"] = ",".join(filter(None, [headers.get("anthropic-beta"), *betas]))
     return headers

@@ -86,7 +86,7 @@ class ChatModel(abc.ABC):
         """Keys and secret headers it was given: texts that must never be written down or shown."""
         return ()
 
-    async def aclose(self) -> None:
+    async def aclose(self) -> None:  # noqa: B027 - most models hold nothing
         """Let go of what belongs to the running event loop, such as connections. The model stays usable."""
 
     def __repr__(self) -> str:
