@@ -40,6 +40,7 @@ if TYPE_CHECKING:
     )
     from sagents_nb.models.anthropic import AnthropicModel as AnthropicModel
     from sagents_nb.models.base import ChatModel as ChatModel, ModelRequest as ModelRequest
+    from sagents_nb.models.recorded import RecordedModel as RecordedModel
     from sagents_nb.models.scripted import ScriptedModel as ScriptedModel
     from sagents_nb.server.session import Session as Session
     from sagents_nb.stack import Middleware as Middleware, Stack as Stack
@@ -67,6 +68,7 @@ _HOME = {
     "messages": ("File", "Image", "Message", "Text", "Thinking", "ToolCall", "ToolResult", "Usage"),
     "models.anthropic": ("AnthropicModel",),
     "models.base": ("ChatModel", "ModelRequest"),
+    "models.recorded": ("RecordedModel",),
     "models.scripted": ("ScriptedModel",),
     "server.session": ("Session",),
     "stack": ("Middleware", "Stack"),

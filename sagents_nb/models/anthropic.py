@@ -33,6 +33,9 @@ logger = logging.getLogger("sagents_nb")
 MAX_PAUSES = 8
 """How often a turn that the API paused is taken up again; then the answer counts as cut."""
 
+SHORTEST_SECRET = 8
+"""Characters; what is shorter, such as the "x" that a local server takes for a key, is none and stands in every text."""
+
 _STATUS: dict[str, MessageStatus] = {
     "end_turn": "complete",
     "tool_use": "complete",
@@ -177,7 +180,7 @@ class AnthropicModel(ChatModel):
     def secrets(self) -> tuple[SecretStr, ...]:
         """See `ChatModel.secrets`."""
         key = self._api_key or SecretStr(os.environ.get("ANTHROPIC_API_KEY", "").strip())
-        return tuple(secret for secret in (key, *self.headers.values()) if secret)
+        return tuple(secret for secret in (key, *self.headers.values()) if len(secret) >= SHORTEST_SECRET)
 
     async def aclose(self) -> None:
         """Close the connections of the running loop."""
