@@ -12,7 +12,7 @@ import textwrap
 import threading
 import warnings
 from collections import Counter, defaultdict
-from collections.abc import AsyncIterator, Iterable, Iterator, Mapping
+from collections.abc import AsyncGenerator, AsyncIterator, Iterable, Iterator, Mapping
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any, Literal, TypeAlias
@@ -128,7 +128,8 @@ class RecordedModel(ChatModel):
             ModelError: as recorded; ``"recording_mismatch"`` for a request that was not recorded, or not so often;
                 ``"recording_failed"`` when the file cannot be written.
         """
-        asked = _canonical(request, self._known_secrets())
+        secrets = self._known_secrets(request)
+        asked = _canonical(request, secrets)
         fingerprint = _fingerprint(asked)
         with self._lock:
             self._asked[fingerprint] += 1
@@ -136,7 +137,7 @@ class RecordedModel(ChatModel):
         deltas = (
             self._replay(fingerprint, number, asked)
             if self.mode == "replay" or self.model is None
-            else self._record(self.model, request, _Record(asked, number, self.name))
+            else self._record(self.model, request, _Record(asked, number, self.name), secrets)
         )
         try:
             async for delta in deltas:
@@ -144,11 +145,13 @@ class RecordedModel(ChatModel):
         finally:
             await deltas.aclose()
 
-    async def _record(self, model: ChatModel, request: ModelRequest, record: _Record) -> AsyncIterator[Delta]:
+    async def _record(
+        self, model: ChatModel, request: ModelRequest, record: _Record, secrets: tuple[str, ...]
+    ) -> AsyncGenerator[Delta]:
         if request.model is self:
             request = request.replace(model=model)
         deltas: list[Delta] = []
-        end = "incomplete"
+        end: End = "incomplete"
         stream = model.stream(request)
         try:
             async for delta in stream:
@@ -158,22 +161,22 @@ class RecordedModel(ChatModel):
                     break
                 yield delta
         except Exception as error:
-            self._write(record, deltas, "error", error)
+            self._write(record, secrets, deltas, "error", error)
             raise
         except BaseException:  # stopped, or nobody wants the rest
             try:
-                self._write(record, deltas, "cancelled")
+                self._write(record, secrets, deltas, "cancelled")
             except ModelError as failure:
                 logger.warning("%s", failure)  # Stop is on its way, and nothing may hold it up
             raise
         finally:
             await _close(stream)
         # It is in the file before anybody goes on with it.
-        self._write(record, deltas, end)
+        self._write(record, secrets, deltas, end)
         if end == "complete":
             yield deltas[-1]
 
-    async def _replay(self, fingerprint: str, number: int, asked: dict[str, Any]) -> AsyncIterator[Delta]:
+    async def _replay(self, fingerprint: str, number: int, asked: dict[str, Any]) -> AsyncGenerator[Delta]:
         known = self._records.get(fingerprint, [])
         if number > len(known):
             raise ModelError(self._mismatch(known, number, asked), type="recording_mismatch")
@@ -191,8 +194,14 @@ class RecordedModel(ChatModel):
                 f"when {self.path} was recorded, this answer was cancelled here", type="recording_cancelled"
             )
 
-    def _write(self, record: _Record, deltas: list[Delta], end: End, failure: Exception | None = None) -> None:
-        secrets = self._known_secrets()
+    def _write(
+        self,
+        record: _Record,
+        secrets: tuple[str, ...],
+        deltas: list[Delta],
+        end: End,
+        failure: Exception | None = None,
+    ) -> None:
         try:
             record.deltas = _masked_deltas(deltas, secrets)
             record.end = end
@@ -242,8 +251,10 @@ class RecordedModel(ChatModel):
             f"in: {', '.join(changed)}.\n" + "\n".join(difference) + "\nRecord it with RecordedModel(path, model)"
         )
 
-    def _known_secrets(self) -> tuple[str, ...]:
+    def _known_secrets(self, request: ModelRequest) -> tuple[str, ...]:
         texts = {secret.get_secret_value() for secret in self.secrets()} - {""}
+        for key in ("headers", "extra_headers"):
+            texts |= {str(value) for value in dict(request.options.get(key) or {}).values() if len(str(value)) >= 8}
         texts |= {json.dumps(text)[1:-1] for text in texts}  # as it stands in the arguments of a call
         return tuple(sorted(texts, key=len, reverse=True))
 

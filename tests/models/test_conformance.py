@@ -35,7 +35,7 @@ def claude(url: str) -> AnthropicModel:
 
 
 def test_a_scripted_model_keeps_its_side() -> None:
-    turn = ["An agent acts.", ToolCall("look", {"at": "it"})]
+    turn: list[str | ToolCall] = ["An agent acts.", ToolCall("look", {"at": "it"})]
     made = check_model(
         lambda: ScriptedModel([turn], repeat=True, chunk_size=2),
         make_failing=lambda: ScriptedModel([ModelError("busy", type="overloaded")]),

@@ -536,7 +536,8 @@ def said(*turns: Any) -> dict[str, Any]:
     return {"messages": messages}
 
 
-IMAGE = {"type": "image", "source": {"type": "base64", "media_type": "image/png", "data": "aGk="}}
+PNG = {"type": "base64", "media_type": "image/png", "data": "aGk="}
+IMAGE = {"type": "image", "source": PNG}
 THOUGHT = {"type": "thinking", "thinking": "hm", "signature": "s"}
 THINKS = {"max_tokens": 2048, "thinking": {"type": "enabled", "budget_tokens": 1024}}
 
@@ -693,18 +694,18 @@ REFUSED: dict[str, tuple[dict[str, Any], str]] = {
         "messages.2.content.0.tool_result.content.0: Input tag 'tool_use' found using 'type' does not match",
     ),
     "a bitmap": (
-        said([{"type": "image", "source": IMAGE["source"] | {"media_type": "image/bmp"}}]),
+        said([{"type": "image", "source": PNG | {"media_type": "image/bmp"}}]),
         (
             "messages.0.content.0.image.source.base64.media_type: Input should be "
             "'image/gif' or 'image/jpeg' or 'image/png' or 'image/webp'"
         ),
     ),
     "an empty image": (
-        said([{"type": "image", "source": IMAGE["source"] | {"data": ""}}]),
+        said([{"type": "image", "source": PNG | {"data": ""}}]),
         "messages.0.content.0.image.source.base64: image cannot be empty",
     ),
     "an image that is not base64": (
-        said([{"type": "image", "source": IMAGE["source"] | {"data": "§"}}]),
+        said([{"type": "image", "source": PNG | {"data": "§"}}]),
         "messages.0.content.0.image.source.base64.data: Invalid base64 data",
     ),
     "an image without encryption": (
