@@ -5,7 +5,7 @@ Whatever the history, what comes out is a body that the API takes: see `wire_mes
 
 from __future__ import annotations
 
-import base64
+import binascii
 import mimetypes
 from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any
@@ -36,8 +36,6 @@ NOT_IN_BODY = frozenset({"betas", "extra_body", "extra_headers", "headers"})
 _CACHE = {"type": "ephemeral"}
 _THOUGHTS = ("thinking", "redacted_thinking")
 _IMAGES = ("image/jpeg", "image/png", "image/gif", "image/webp")
-_MAGIC = {"/9j/": "image/jpeg", "iVBOR": "image/png", "R0lGOD": "image/gif", "UklGR": "image/webp"}
-"""How the base64 of an image begins."""
 _TEXTS = ("application/json", "application/xml", "application/yaml", "application/x-yaml", "application/toml")
 
 
@@ -323,7 +321,7 @@ def _attachment(part: Image | File) -> dict[str, Any]:
     url, data, kind = part.url or "", part.data or "", part.media_type or _kind(part)
     if url.startswith("data:"):
         head, _, data = url.removeprefix("data:").partition(",")
-        if not head.endswith(";base64"):
+        if not head.endswith(";base64") or not _is_base64(data):
             return _described(part, "its data URL is not base64")
         url, kind = "", part.media_type or head.partition(";")[0]
     kind = kind.lower()
@@ -336,20 +334,25 @@ def _attachment(part: Image | File) -> dict[str, Any]:
     if kind == "application/pdf":
         return _document(part, {"type": "base64", "media_type": kind, "data": data})
     if kind.startswith("text/") or kind in _TEXTS or kind.endswith(("+xml", "+json")):
-        try:
-            text = base64.b64decode(data).decode(errors="replace")
-        except ValueError:
-            return _described(part, "its data is not base64")
+        text = binascii.a2b_base64(data).decode(errors="replace")
         if not text.strip():
             return _described(part, "it is empty")
         return _document(part, {"type": "text", "media_type": "text/plain", "data": text})
     return _described(part, f"{kind} is none of the types that the API takes")
 
 
+def _is_base64(data: str) -> bool:
+    try:
+        binascii.a2b_base64(data, strict_mode=True)
+    except ValueError:
+        return False
+    return True
+
+
 def _kind(part: Image | File) -> str:
     """The media type of a part that does not say it."""
     if isinstance(part, Image):
-        return next((kind for start, kind in _MAGIC.items() if (part.data or "").startswith(start)), "image/png")
+        return "image/png"
     return mimetypes.guess_type(part.name or part.url or "")[0] or "application/pdf"
 
 

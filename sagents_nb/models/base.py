@@ -48,14 +48,12 @@ class ChatModel(abc.ABC):
 
     A subclass has a `name` and an async generator `stream`; that is all it needs. It may be used from several event
     loops and by several agents at once. `sagents_nb.models.conformance.check_model` tells whether it keeps its side.
-
-    Attributes:
-        name: what it is called in events and views.
-        provider: who runs it, in the words of OpenTelemetry (``gen_ai.provider.name``); None for nobody.
     """
 
     name: str = "model"
-    provider: str | None = None
+    """What events and views call it."""
+    provider: str = "custom"
+    """Whose model it is, for tracing: a word of OpenTelemetry's, such as ``"anthropic"``, or one of its own."""
 
     @abc.abstractmethod
     def stream(self, request: ModelRequest) -> AsyncIterator[Delta]:

@@ -76,6 +76,8 @@ class RecordedModel(ChatModel):
         ConfigurationError: there is nothing to record or nothing to replay, or the file is no recording.
     """
 
+    provider = "recorded"
+
     def __init__(
         self,
         path: str | os.PathLike[str],
@@ -112,7 +114,8 @@ class RecordedModel(ChatModel):
             )
         records = _read(self.path) if self.path.is_file() else []
         self.name = model.name if model is not None else next((record.model for record in records), "recorded")
-        self.provider = model.provider if model is not None else None
+        if model is not None:
+            self.provider = model.provider
         self._records: defaultdict[str, list[_Record]] = defaultdict(list)
         for record in sorted(records, key=lambda record: record.number):
             self._records[_fingerprint(record.request)].append(record)

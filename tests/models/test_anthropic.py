@@ -593,12 +593,14 @@ async def test_a_history_of_files_errors_and_blanks_is_taken_by_the_api() -> Non
     history = (
         Message("assistant", "Earlier I said this."),
         Message("user", [Text(" "), File(data="aGk=", media_type="text/plain", name="a.txt")]),
-        Message("user", [File(data="JVBERg==", name="a.pdf"), File(url="https://x/b.pdf")]),
+        Message(
+            "user", [File(data="JVBERg==", name="a.pdf", media_type="application/pdf"), File(url="https://x/b.pdf")]
+        ),
         Message("assistant", "", tool_calls=[ToolCall("get weather", id="c"), ToolCall("get_weather", id="c")]),
         Message(
             "tool",
             tool_results=[
-                ToolResult([Image(data="iVBORw0KGgo=")], tool_call_id="c", is_error=True),
+                ToolResult([Image(data="iVBORw0KGgo=", media_type="image/png")], tool_call_id="c", is_error=True),
                 ToolResult("", tool_call_id="c"),
             ],
         ),

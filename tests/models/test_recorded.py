@@ -261,7 +261,7 @@ def history(call_id: str, *, result: str = "Sunny", **more: Any) -> ModelRequest
     return ModelRequest(
         system="Be brief.",
         messages=(
-            Message("user", [Text("Weather?"), Image(data="iVBOR", media_type="image/png")]),
+            Message("user", [Text("Weather?"), Image(data="aGk=", media_type="image/png")]),
             Message("assistant", [], tool_calls=[ToolCall("get_weather", {"city": "Oslo"}, id=call_id)]),
             Message("tool", tool_results=[ToolResult(result, tool_call_id=call_id, name="get_weather")]),
         ),
@@ -295,7 +295,12 @@ DIFFERENT: dict[str, tuple[ModelRequest, str]] = {
     "system": (but(system="Be kind."), "system"),
     "another word": (history("c1", result="Rainy"), "messages"),
     "another image": (
-        but(messages=(Message("user", [Text("Weather?"), Image(data="R0lG")]), *history("c1").messages[1:])),
+        but(
+            messages=(
+                Message("user", [Text("Weather?"), Image(data="R0lG", media_type="image/png")]),
+                *history("c1").messages[1:],
+            )
+        ),
         "messages",
     ),
     "a thought": (but(messages=(*history("c1").messages, Message("assistant", [Thinking(text="hm")]))), "messages"),

@@ -40,9 +40,9 @@ THOUGHTS = st.sampled_from(
 FILES = st.sampled_from(
     [
         Image(data=b64("x"), media_type="image/png"),
-        Image(data="iVBORw0KGgo="),
         Image(data=b64("x"), media_type="image/bmp"),
-        Image(data=" ", media_type="image/png"),
+        Image(url="data:image/png;base64,"),
+        Image(url="data:image/png;base64,§"),
         Image(url="https://x/y.png"),
         Image(url="http://x/y.png"),
         Image(url="data:image/gif;base64," + b64("x")),
@@ -50,7 +50,7 @@ FILES = st.sampled_from(
         File(data=b64("%PDF"), media_type="application/pdf", name="a.pdf"),
         File(data=b64("words"), media_type="text/plain", name=" "),
         File(data=b64("  "), media_type="text/plain", name="blank.txt"),
-        File(data="§", media_type="text/csv", name="t.csv"),
+        File(data=b64("a,b"), media_type="text/csv", name="t.csv"),
         File(data=b64("x"), media_type="application/zip"),
         File(url="https://x/y.pdf"),
         File(url="https://x/y.txt", name="y.txt"),
@@ -286,7 +286,12 @@ SENT: dict[str, tuple[list[Message], list[dict[str, Any]]]] = {
             Message(
                 "tool",
                 tool_results=[
-                    ToolResult([Image(data="iVBORw0KGgo=")], tool_call_id="c1", name="look", is_error=True),
+                    ToolResult(
+                        [Image(data="iVBORw0KGgo=", media_type="image/png")],
+                        tool_call_id="c1",
+                        name="look",
+                        is_error=True,
+                    ),
                     ToolResult("fine", tool_call_id="c2"),
                 ],
             ),
@@ -315,7 +320,11 @@ SENT: dict[str, tuple[list[Message], list[dict[str, Any]]]] = {
         [user("a"), assistant(use("c1", "get_weather_")), user(answer("c1", "Sunny"))],
     ),
     "an image that the assistant made": (
-        [Message("user", "a"), Message("assistant", [Image(data="iVBORw0KGgo=")]), Message("user", "b")],
+        [
+            Message("user", "a"),
+            Message("assistant", [Image(data="iVBORw0KGgo=", media_type="image/png")]),
+            Message("user", "b"),
+        ],
         [user("a"), assistant("(image: left out, since the API takes it from the user only)"), user("b")],
     ),
     "cut off while it thought": (
@@ -362,9 +371,9 @@ def document(source: dict[str, Any], **more: Any) -> dict[str, Any]:
 
 
 PARTS_SENT: list[tuple[Image | File, dict[str, Any]]] = [
-    (Image(data="iVBORw0KGgo="), PNG),
+    (Image(data="iVBORw0KGgo=", media_type="image/png"), PNG),
     (
-        Image(data="/9j/4AAQ"),
+        Image(data="/9j/4AAQ", media_type="IMAGE/JPEG"),
         {"type": "image", "source": {"type": "base64", "media_type": "image/jpeg", "data": "/9j/4AAQ"}},
     ),
     (Image(url="https://x/y.png"), {"type": "image", "source": {"type": "url", "url": "https://x/y.png"}}),
@@ -374,7 +383,7 @@ PARTS_SENT: list[tuple[Image | File, dict[str, Any]]] = [
         Image(data="Qk0=", media_type="image/bmp"),
         text("(image: left out, since image/bmp is none of the types that the API takes)"),
     ),
-    (Image(data=" "), text("(image: left out, since it is empty)")),
+    (Image(url="data:image/png;base64,"), text("(image: left out, since it is empty)")),
     (
         File(data=b64("<svg/>"), media_type="image/svg+xml", name="a.svg"),
         document({"type": "text", "media_type": "text/plain", "data": "<svg/>"}, title="a.svg"),
@@ -383,18 +392,21 @@ PARTS_SENT: list[tuple[Image | File, dict[str, Any]]] = [
         File(data="JVBERg==", name="a.pdf", media_type="application/pdf"),
         document({"type": "base64", "media_type": "application/pdf", "data": "JVBERg=="}, title="a.pdf"),
     ),
-    (File(data="JVBERg=="), document({"type": "base64", "media_type": "application/pdf", "data": "JVBERg=="})),
+    (
+        File(data=b64(" "), name="a.txt", media_type="text/plain"),
+        text("(file a.txt: left out, since it is empty)"),
+    ),
     (
         File(data=b64("Grüße"), name="notes.txt", media_type="text/plain"),
         document({"type": "text", "media_type": "text/plain", "data": "Grüße"}, title="notes.txt"),
     ),
     (
-        File(data=b64("a,b"), name="t.csv"),
+        File(data=b64("a,b"), name="t.csv", media_type="text/csv"),
         document({"type": "text", "media_type": "text/plain", "data": "a,b"}, title="t.csv"),
     ),
     (
-        File(data="a", name="t.txt"),
-        text("(file t.txt: left out, since its data is not base64)"),
+        File(url="data:text/plain;base64,a", name="t.txt"),
+        text("(file t.txt: left out, since its data URL is not base64)"),
     ),
     (File(url="https://x/y.pdf"), document({"type": "url", "url": "https://x/y.pdf"})),
     (
