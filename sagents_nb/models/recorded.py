@@ -39,6 +39,9 @@ MASK = "[secret]"
 _NEVER_WRITTEN = ("headers", "extra_headers", "extra_query", "api_key", "auth_token")
 """Options that may hold secrets; they are no part of what makes two requests the same either."""
 
+_WRITING = threading.Lock()
+"""One for all models of this process, several of which may record into one file."""
+
 _DIFF_LINES = 40
 """Lines of a difference that an error shows at most."""
 
@@ -210,7 +213,7 @@ class RecordedModel(ChatModel):
             record.end = end
             record.error = None if failure is None else _masked(_error_to_json(failure), secrets)
             line = json.dumps(record.to_json(), ensure_ascii=False, allow_nan=False).encode("utf-8", "replace") + b"\n"
-            with self._lock, self.path.open("a+b", buffering=0) as file:
+            with _WRITING, self.path.open("a+b", buffering=0) as file:
                 size = file.seek(0, os.SEEK_END)
                 if size:
                     file.seek(size - 1)
