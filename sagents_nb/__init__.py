@@ -47,6 +47,7 @@ if TYPE_CHECKING:
     from sagents_nb.middleware.process_context import ProcessContext as ProcessContext
     from sagents_nb.models.anthropic import AnthropicModel as AnthropicModel
     from sagents_nb.models.base import ChatModel as ChatModel, ModelRequest as ModelRequest
+    from sagents_nb.models.recorded import RecordedModel as RecordedModel
     from sagents_nb.models.scripted import ScriptedModel as ScriptedModel
     from sagents_nb.preprocess import MessagePreprocessor as MessagePreprocessor
     from sagents_nb.server.session import Session as Session
@@ -78,6 +79,7 @@ _HOME = {
     "middleware.process_context": ("ProcessContext",),
     "models.anthropic": ("AnthropicModel",),
     "models.base": ("ChatModel", "ModelRequest"),
+    "models.recorded": ("RecordedModel",),
     "models.scripted": ("ScriptedModel",),
     "preprocess": ("MessagePreprocessor",),
     "server.session": ("Session",),
