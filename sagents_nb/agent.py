@@ -13,7 +13,7 @@ from pydantic import Field, PrivateAttr, field_validator
 
 from sagents_nb import _late
 from sagents_nb.errors import AgentError, ConfigurationError
-from sagents_nb.execution.callbacks import Callbacks, check_callbacks
+from sagents_nb.execution.callbacks import AnyCallbacks, Callbacks, check_callbacks
 from sagents_nb.execution.loop import CYCLE, needs_model, run_leg
 from sagents_nb.execution.recorder import Recorder
 from sagents_nb.execution.repair import HistoryKeeper
@@ -43,7 +43,7 @@ class Agent(Configured):
         tool_context: static extras for tools. Never saved anywhere.
         agent_id: made up when not given.
         name: what people call it.
-        callbacks: handlers by event name.
+        callbacks: handlers by event name, or a list of such maps.
         max_runs: model calls in one run, by default 50.
         tool_timeout: seconds a tool may take, unless it says otherwise; None for no limit.
 
@@ -143,12 +143,9 @@ class Agent(Configured):
     @cached_property
     def all_callbacks(self) -> tuple[Callbacks, ...]:
         """Its own handlers, then those of its middlewares in stack order."""
-        check_callbacks(self.callbacks, "Agent(callbacks=…)")
-        maps: list[Callbacks] = [self.callbacks or {}]
+        maps = [*check_callbacks(self.callbacks, "Agent(callbacks=…)")]
         for bound in self.stack.hooks("callbacks"):
-            found = bound.function()
-            check_callbacks(found, f"{bound.middleware}.callbacks()")
-            maps.append(found or {})
+            maps += check_callbacks(bound.function(), f"{bound.middleware}.callbacks()")
         return tuple(maps)
 
     def replace(self, **changes: Any) -> Agent:
@@ -167,14 +164,14 @@ class Agent(Configured):
         self,
         state: State | str,
         *,
-        callbacks: Callbacks | None = None,
+        callbacks: AnyCallbacks = None,
         max_runs: int | None = None,
     ) -> RunResult:
         """Run the loop until the model has answered.
 
         Args:
             state: the conversation, or the user's text to begin one.
-            callbacks: further handlers, called before the agent's own.
+            callbacks: further handlers (a map, or a list of maps), called before the agent's own.
             max_runs: model calls allowed in this run.
 
         Returns:
@@ -198,7 +195,7 @@ class Agent(Configured):
         state: State | str,
         *,
         recorder: Recorder | None = None,
-        callbacks: Callbacks | None = None,
+        callbacks: AnyCallbacks = None,
         max_runs: int | None = None,
     ) -> Run:
         """A run that is ready to go, for those who drive it themselves with `run_leg`.
@@ -210,7 +207,7 @@ class Agent(Configured):
             state = State.from_text(state)
         if not isinstance(state, State):
             raise TypeError(f"an agent runs on a State or on the user's text, got a {type(state).__name__}: {state!r}")
-        check_callbacks(callbacks, "execute(callbacks=…)")
+        handlers = check_callbacks(callbacks, "execute(callbacks=…)")
         if max_runs is not None and max_runs < 1:
             raise ValueError(f"execute(max_runs={max_runs!r}): it is the number of model calls allowed, at least 1")
         if not state.messages:
@@ -223,13 +220,13 @@ class Agent(Configured):
             state = state.model_copy(update={"agent_id": self.agent_id})
         if state.interrupt is not None:
             state = _abandon(state)
-        return Run(self, state, recorder=recorder, callbacks=callbacks, max_runs=max_runs)
+        return Run(self, state, recorder=recorder, callbacks=handlers, max_runs=max_runs)
 
     def run(
         self,
         state: State | str,
         *,
-        callbacks: Callbacks | None = None,
+        callbacks: AnyCallbacks = None,
         max_runs: int | None = None,
     ) -> RunResult:
         """`execute` for code that does not await: in a cell, in a script, anywhere.
@@ -238,7 +235,7 @@ class Agent(Configured):
 
         Args:
             state: the conversation, or the user's text to begin one.
-            callbacks: further handlers, called before the agent's own.
+            callbacks: further handlers (a map, or a list of maps), called before the agent's own.
             max_runs: model calls allowed in this run.
 
         Raises:

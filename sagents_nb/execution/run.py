@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import time
 import uuid
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any, Protocol
 
 from sagents_nb.errors import AgentError
@@ -54,6 +54,11 @@ class RunnableAgent(Protocol):
         ...
 
     @property
+    def name(self) -> str | None:
+        """What people call it."""
+        ...
+
+    @property
     def max_runs(self) -> int | None:
         """Model calls in one run."""
         ...
@@ -99,7 +104,7 @@ class Run:
         agent: who runs.
         state: where it begins.
         recorder: where events go.
-        callbacks: further handlers, called before the agent's own.
+        callbacks: further handlers, checked, called before the agent's own.
         max_runs: model calls allowed, by default the agent's, then `DEFAULT_MAX_RUNS`.
     """
 
@@ -109,7 +114,7 @@ class Run:
         state: State,
         *,
         recorder: Recorder | None = None,
-        callbacks: Callbacks | None = None,
+        callbacks: Sequence[Callbacks] = (),
         max_runs: int | None = None,
     ) -> None:
         self.agent = agent
@@ -131,7 +136,7 @@ class Run:
         self.started = time.perf_counter()
         self.loop: asyncio.AbstractEventLoop | None = None
         self.stop_requests = 0
-        self._call_back = fan_out([callbacks or {}, *agent.all_callbacks])
+        self._call_back = fan_out([*callbacks, *agent.all_callbacks], agent.all_tools)
         self._notes = agent.locals_of(state.conversation_id)
         self._hook_runs: dict[str, HookRun] = {}
 
