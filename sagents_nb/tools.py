@@ -313,13 +313,13 @@ class Tool:
         """Check arguments against a schema that was written by hand."""
         from jsonschema.exceptions import best_match
 
-        required = self.input_schema.get("required", ())
-        missing = [name for name in required if name not in plain]
-        known = self.input_schema.get("properties", {})
-        unknown = [name for name in plain if name not in known] if _is_closed(self.input_schema) else []
+        missing = [name for name in self.input_schema.get("required", ()) if name not in plain]
+        closed = _is_closed(self.input_schema)
+        unknown = [name for name in plain if name not in self.input_schema["properties"]] if closed else []
+        told = [["required"], ["additionalProperties"]] if closed else [["required"]]
         others = []
         for problem in sorted(self._validator.iter_errors(plain), key=lambda problem: _place(problem.absolute_path)):
-            if not problem.absolute_path and problem.validator in ("required", "additionalProperties"):
+            if list(problem.schema_path) in told:
                 continue
             best = best_match([problem])  # of several alternatives: what is wrong with the one that fits best
             place = _place(best.absolute_path)
@@ -354,10 +354,11 @@ def _cut(text: str, limit: int) -> str:
 
 def _is_closed(schema: Mapping[str, Any]) -> bool:
     """Whether a schema written by hand names all the parameters there are."""
+    if "properties" not in schema or "patternProperties" in schema:
+        return False
     if "additionalProperties" in schema:
-        return schema["additionalProperties"] is False and "patternProperties" not in schema
-    open_by = {"patternProperties", "unevaluatedProperties", "$ref", "allOf", "anyOf", "oneOf", "if"}
-    return "properties" in schema and not schema.keys() & open_by
+        return schema["additionalProperties"] is False
+    return not schema.keys() & {"unevaluatedProperties", "$ref", "allOf", "anyOf", "oneOf", "if"}
 
 
 def _compile(name: str, schema: Any) -> tuple[Mapping[str, Any], Any]:
@@ -507,6 +508,9 @@ def _check_options(name: str, function: Any, timeout: float | None, thread: str 
 
 class _Schema(GenerateJsonSchema):
     """JSON schema without the titles pydantic makes from names: tokens that tell the model nothing."""
+
+    # A default that JSON cannot hold is the function's own business; the parameter is optional all the same.
+    ignored_warning_kinds = GenerateJsonSchema.ignored_warning_kinds | {"non-serializable-default"}
 
     def field_title_should_be_set(self, schema: Any) -> bool:
         return False

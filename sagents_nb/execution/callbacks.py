@@ -71,6 +71,9 @@ sets is seen by the tool, in its thread too. All others are called where the loo
 """
 
 
+_FORM = "callbacks are a dict of event name to function, or a list of such dicts"
+
+
 class CallbackFailed(Exception):
     """A callback raised; the run fails, since whoever registered it counts on it."""
 
@@ -90,17 +93,11 @@ def check_callbacks(callbacks: AnyCallbacks, owner: str) -> tuple[Callbacks, ...
     """
     given = [callbacks] if callbacks is None or isinstance(callbacks, Mapping) else callbacks
     if not isinstance(given, (list, tuple)):
-        raise ConfigurationError(
-            f"{owner}: callbacks are a dict of event name to function, or a list of such dicts, "
-            f"got a {type(callbacks).__name__}"
-        )
+        raise ConfigurationError(f"{owner}: {_FORM}; got {callbacks!r}, a {type(callbacks).__name__}")
     maps = tuple(each for each in given if each is not None)
     for each in maps:
         if not isinstance(each, Mapping):
-            raise ConfigurationError(
-                f"{owner}: callbacks are dicts of event name to function, got a list with {each!r}, "
-                f"a {type(each).__name__}"
-            )
+            raise ConfigurationError(f"{owner}: {_FORM}; got a list with {each!r}, a {type(each).__name__}")
         _check_map(each, owner)
     return maps
 

@@ -185,7 +185,7 @@ async def test_what_an_agent_runs_on_is_a_state_or_a_text() -> None:
     [
         ({"max_runs": 0}, "greater than or equal to 1"),
         ({"tool_timeout": 0}, "greater than 0"),
-        ({"callbacks": [print]}, "callbacks are a dict of event name to function, got a list"),
+        ({"callbacks": [print]}, "or a list of such dicts; got a list with <built-in function print>"),
         ({"tool_context": {1: 2}}, "takes a dict with string keys, got a dict"),
         ({"model": ScriptedModel}, "Agent got the model <class"),
     ],

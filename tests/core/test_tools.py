@@ -143,7 +143,10 @@ def _no_schema(city: Service) -> str:
         ),
         (lambda: tool(_rest), "parameter 'cities' is variadic positional; a model gives arguments by name"),
         (lambda: tool(_unresolved), "the type hint 'Nowhere' of parameter 'city' cannot be resolved (NameError"),
-        (lambda: tool(_no_schema), "tool '_no_schema': its parameters have no JSON schema"),
+        (
+            lambda: tool(_no_schema),
+            "tool '_no_schema': the type hint 'tests.core.test_tools.Service' of parameter 'city' has no JSON schema",
+        ),
         (lambda: tool(lambda: "x"), "'<lambda>' cannot be a tool's name"),
         (lambda: tool(name="no spaces")(_rest), "'no spaces' cannot be a tool's name"),
         (lambda: as_tool(3), "3 is no tool: tools are functions, best decorated with @tool, got a int"),  # type: ignore[arg-type]
