@@ -74,6 +74,8 @@ class Job:
         try:
             try:
                 self._inside = True
+                if self._stopped or self._interrupted:  # by a signal that came a moment too early to be raised
+                    raise KeyboardInterrupt
                 value = self._function()
             finally:
                 self._inside = False

@@ -114,9 +114,11 @@ async def on_main_thread(
         await _ended(job, name, on_end, on_wait)
     value, error = job.done.result()
     if isinstance(error, KeyboardInterrupt):
+        # The interrupt went on to whoever waits here, which ipykernel tells a cell some turns of its loop later.
+        await asyncio.sleep(0.01)
         raise ToolError(f"Tool {name} was interrupted by the user.") from error
-    if isinstance(error, GeneratorExit):
-        raise RuntimeError(f"GeneratorExit raised: {error}") from error  # itself, it would end the coroutine
+    if isinstance(error, (StopIteration, GeneratorExit)):
+        raise RuntimeError(f"{type(error).__name__} raised: {error}") from error  # they mean something to a coroutine
     if error is not None:
         raise error
     result: T = value
