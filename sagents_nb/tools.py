@@ -427,42 +427,42 @@ def _fit(
         function: what is to be called.
         schema: of the arguments.
         context_parameter: the one that gets the context, if the caller said so.
-        parses: whether something of the caller's stands between the arguments and the function.
+        parses: whether ``parse_args`` stands in between; then nobody knows what it makes of the arguments.
 
     Returns:
         Name of the parameter that gets the context, if there is one.
+
+    Raises:
+        ConfigurationError: the function takes less, or needs more, than the schema has.
     """
     try:
-        taken = inspect.signature(function).parameters
+        parameters = inspect.signature(function).parameters.values()
     except ValueError:
         return context_parameter  # a function of C that does not tell
     if context_parameter is None:
-        context_parameter = next((each.name for each in taken.values() if _is_named_context(each.annotation)), None)
-    given = [*schema.get("properties", {}), *([context_parameter] if context_parameter else [])]
-    if len(set(given)) < len(given):
-        raise ConfigurationError(
-            f"tool {name!r}: the parameter {context_parameter!r} gets the context, so input_schema cannot have it too"
-        )
-    kinds = {each.kind for each in taken.values()}
-    named = {
-        each.name: each
-        for each in taken.values()
-        if each.kind in (inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.KEYWORD_ONLY)
-    }
-    if inspect.Parameter.VAR_KEYWORD not in kinds:
-        # What parse_args makes of the arguments is its own; the context comes after it.
-        for each in [context_parameter] if parses and context_parameter else [] if parses else given:
-            if each not in named:
-                raise ConfigurationError(
-                    f"tool {name!r}: its function takes no parameter {each!r}{did_you_mean(each, named)}; it is called "
-                    "with the names of input_schema: write one, or **arguments for all of them"
-                )
-    for each in () if parses else named.values():
-        if each.default is inspect.Parameter.empty and each.name not in given:
+        context_parameter = next((each.name for each in parameters if _is_named_context(each.annotation)), None)
+    given = [] if parses else [*schema.get("properties", {})]
+    if context_parameter is not None:
+        if context_parameter in schema.get("properties", {}):
             raise ConfigurationError(
-                f"tool {name!r}: its function needs the parameter {each.name!r}, which input_schema does not have"
-                f"{did_you_mean(each.name, given)}; add it, or give the parameter a default"
+                f"tool {name!r}: the parameter {context_parameter!r} gets the context, so input_schema cannot have it too"
             )
+        given.append(context_parameter)
+    named = {each.name: each for each in parameters if each.kind in (each.POSITIONAL_OR_KEYWORD, each.KEYWORD_ONLY)}
+    takes_all = any(each.kind is each.VAR_KEYWORD for each in parameters)
+    foreign = next((each for each in given if each not in named and not takes_all), None)
+    if foreign is not None:
+        raise ConfigurationError(
+            f"tool {name!r}: its function takes no parameter {foreign!r}{did_you_mean(foreign, named)}; it is called "
+            "with the names of input_schema: write one, or **arguments for all of them"
+        )
+    needed = (each.name for each in named.values() if each.default is each.empty and each.name not in given)
+    lacking = None if parses else next(needed, None)
+    if lacking is not None:
+        raise ConfigurationError(
+            f"tool {name!r}: its function needs the parameter {lacking!r}, which input_schema does not have"
+            f"{did_you_mean(lacking, given)}; add it, or give the parameter a default"
+        )
     return context_parameter
 
 

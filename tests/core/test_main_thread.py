@@ -35,7 +35,7 @@ def where() -> str:
 
 
 def agent_for(*tools: Any, calls: int = 1, **options: Any) -> Agent:
-    turns = [[ToolCall(tools[0].name) for _ in range(calls)], "done"]
+    turns: list[Any] = [[ToolCall(tools[0].name) for _ in range(calls)], "done"]
     return Agent(model=ScriptedModel(turns, repeat=True), tools=tools, **options)
 
 
@@ -208,7 +208,8 @@ class Busy:
     """Two tools, of which the first holds the main thread until it is let go."""
 
     def __init__(self) -> None:
-        self.began, self.go, self.ran = threading.Event(), threading.Event(), []
+        self.began, self.go = threading.Event(), threading.Event()
+        self.ran: list[str] = []
         self.hold = tool(name="hold", thread="main")(self._hold)
         self.next = tool(name="next", thread="main", timeout=0.1)(self._next)
 
@@ -218,7 +219,6 @@ class Busy:
         return "let go"
 
     def _next(self) -> str:
-        self.ran: list[str]
         self.ran.append("next")
         return "ran"
 

@@ -210,7 +210,8 @@ PARSED: list[tuple[Callable[[dict[str, Any]], Any], dict[str, Any], str, list[di
 async def test_parse_args_checks_and_converts_in_place_of_the_schema(
     parse: Callable[[dict[str, Any]], Any], arguments: dict[str, Any], told: str, given: list[dict[str, Any]]
 ) -> None:
-    body, heard = Body(), []
+    body = Body()
+    heard: list[Any] = []
     agent = Agent(
         model=ScriptedModel([ToolCall("read", arguments), "done"]),
         tools=[reader(body, parse_args=parse)],

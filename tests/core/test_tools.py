@@ -118,7 +118,7 @@ def test_the_context_is_known_by_its_annotation_in_every_form() -> None:
     assert [list(each.input_schema["properties"]) for each in (one, two, three)] == [["a"], ["a"], ["a"]]
 
 
-TOOLKIT = {
+TOOLKIT: dict[str, Any] = {
     "scope": "ann",
     "agent_id": "agent-1",
     "agent_name": "Ann's",
