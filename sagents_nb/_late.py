@@ -1,6 +1,6 @@
 """The one place that looks up: floors 5 and 7, by name, when they are called.
 
-`Agent.run`, `Agent.session` and the rich reprs are conveniences of lower floors that need higher ones. Everything else
+`Agent.run`, `Agent.session`, tools for the main thread and the rich reprs are conveniences of lower floors that need higher ones. Everything else
 imports downward only.
 """
 
@@ -17,6 +17,11 @@ def run_blocking(job: Awaitable[T]) -> T:
     """Run a coroutine on the runtime and wait for it."""
     result: T = import_module("sagents_nb.server.runtime").runtime().run_blocking(job)
     return result
+
+
+def kernel_loop() -> Any:
+    """The event loop of the kernel's main thread; None outside a kernel."""
+    return import_module("sagents_nb.server.kernel").kernel_loop()
 
 
 def start_session(agent: Any, **options: Any) -> Any:

@@ -15,7 +15,7 @@ from pydantic import Field, PrivateAttr, ValidationInfo, field_validator
 from sagents_nb import _late
 from sagents_nb.errors import AgentError, ConfigurationError, did_you_mean
 from sagents_nb.execution.abandon import abandon
-from sagents_nb.execution.callbacks import Callbacks, check_callbacks
+from sagents_nb.execution.callbacks import AnyCallbacks, Callbacks, check_callbacks
 from sagents_nb.execution.extract import MAX_RUNS, extracted, no_target, result_tool
 from sagents_nb.execution.loop import run_leg
 from sagents_nb.execution.modes import DEFAULT, Mode
@@ -53,7 +53,7 @@ class Agent(Configured):
         tool_context: static extras for tools. Never saved anywhere.
         agent_id: made up when not given.
         name: what people call it.
-        callbacks: handlers by event name.
+        callbacks: handlers by event name, or a list of such maps.
         otel_attributes: attributes of every OpenTelemetry span of its runs, by name. Never saved.
         max_runs: model calls in one run, by default 50.
         tool_timeout: seconds a tool may take, unless it says otherwise; None for no limit.
@@ -182,13 +182,10 @@ class Agent(Configured):
     @cached_property
     def all_callbacks(self) -> tuple[Callbacks, ...]:
         """Its own handlers, then those of its middlewares in stack order."""
-        check_callbacks(self.callbacks, "Agent(callbacks=…)")
-        maps: list[Callbacks] = [self.callbacks or {}]
+        maps = [*check_callbacks(self.callbacks, "Agent(callbacks=…)")]
         for bound in self.stack.hooks("callbacks"):
             with initializing(bound.middleware, "callbacks"):
-                found = contribution(bound.function)
-                check_callbacks(found, f"{bound.middleware}.callbacks()")
-            maps.append(found or {})
+                maps += check_callbacks(contribution(bound.function), f"{bound.middleware}.callbacks()")
         return tuple(maps)
 
     def replace(self, **changes: Any) -> Agent:
@@ -211,7 +208,7 @@ class Agent(Configured):
         self,
         state: State | str,
         *,
-        callbacks: Callbacks | None = None,
+        callbacks: AnyCallbacks = None,
         max_runs: int | None = None,
         until_tool: str | Sequence[str] | None = None,
         until_tool_success: str | Sequence[str] | None = None,
@@ -221,7 +218,7 @@ class Agent(Configured):
 
         Args:
             state: the conversation, or the user's text to begin one.
-            callbacks: further handlers, called before the agent's own.
+            callbacks: further handlers (a map, or a list of maps), called before the agent's own.
             max_runs: model calls allowed in this run.
             until_tool: name of a tool, or several: the run ends with the first result of one of them, an error too.
             until_tool_success: the same, but only a result without error ends it.
@@ -291,7 +288,7 @@ class Agent(Configured):
 
     @overload
     async def extract(
-        self, state: State | str, kind: type[T], *, max_runs: int = MAX_RUNS, callbacks: Callbacks | None = None
+        self, state: State | str, kind: type[T], *, max_runs: int = MAX_RUNS, callbacks: AnyCallbacks = None
     ) -> T: ...
     @overload
     async def extract(
@@ -301,7 +298,7 @@ class Agent(Configured):
         *,
         tool: str | None = None,
         max_runs: int = MAX_RUNS,
-        callbacks: Callbacks | None = None,
+        callbacks: AnyCallbacks = None,
     ) -> Any: ...
 
     async def extract(
@@ -311,7 +308,7 @@ class Agent(Configured):
         *,
         tool: str | None = None,
         max_runs: int = MAX_RUNS,
-        callbacks: Callbacks | None = None,
+        callbacks: AnyCallbacks = None,
     ) -> Any:
         """Have the model put what a text or a conversation says into a form.
 
@@ -399,8 +396,8 @@ class Agent(Configured):
             state = State.from_text(state)
         if not isinstance(state, State):
             raise TypeError(f"an agent runs on a State or on the user's text, got a {type(state).__name__}: {state!r}")
-        callbacks, max_runs = options.get("callbacks"), options.get("max_runs")
-        check_callbacks(callbacks, "execute(callbacks=…)")
+        max_runs = options.get("max_runs")
+        handlers = check_callbacks(options.get("callbacks"), "execute(callbacks=…)")
         if max_runs is not None and max_runs < 1:
             raise ValueError(f"execute(max_runs={max_runs!r}): it is the number of model calls allowed, at least 1")
         target = until(options.get("until_tool"), options.get("until_tool_success"), self.all_tools)
@@ -417,7 +414,7 @@ class Agent(Configured):
             self,
             state.with_interrupt(None) if resumed else abandon(state),
             recorder=recorder,
-            callbacks=callbacks,
+            callbacks=handlers,
             max_runs=max_runs,
             until=target if target.names else None,
             tool_choice=tool_choice,

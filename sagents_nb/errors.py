@@ -31,6 +31,10 @@ if TYPE_CHECKING:
     from sagents_nb.state import State
 
 
+SIMILAR = 0.6
+"""Share of two words that must agree (`difflib`'s ratio) for one to be suggested for the other; difflib's own default."""
+
+
 class SagentsError(Exception):
     """Base class of the toolkit's errors."""
 
@@ -175,6 +179,9 @@ def in_words(error: BaseException) -> str:
 def did_you_mean(word: str, known: Iterable[str]) -> str:
     """Spelling hint for an unknown word.
 
+    The best of: the same word in other capitals; a name that contains the other ("path" and "file_path"); a similar
+    spelling.
+
     Args:
         word: what was typed.
         known: what would have been understood.
@@ -182,9 +189,21 @@ def did_you_mean(word: str, known: Iterable[str]) -> str:
     Returns:
         ``" (did you mean 'pay'?)"``, or an empty string when nothing is close.
     """
-    names = list(known)
-    close = difflib.get_close_matches(word, names, n=1, cutoff=0.6)
-    if not close:
-        # A name that contains the other is what people mean by "path" / "file_path", however long the rest.
-        close = [name for name in names if min(len(name), len(word)) > 2 and (name in word or word in name)][:1]
-    return f" (did you mean {close[0]!r}?)" if close else ""
+    best = max(known, key=lambda name: _closeness(word, name), default=None)
+    return f" (did you mean {best!r}?)" if best is not None and _closeness(word, best) else ""
+
+
+def _closeness(word: str, name: str) -> float:
+    """How likely one was typed for the other, from 0 (not at all) to 1."""
+    one, other = word.lower(), name.lower()
+    if one == other:
+        return 1.0
+    short, long = sorted((one, other), key=len)
+    if len(short) > 2 and short in long:
+        return 0.7 + 0.3 * len(short) / len(long)
+    matcher = difflib.SequenceMatcher(None, one, other)
+    # The quick ones are upper bounds: a name of a million characters, which a model may send, is not compared.
+    if matcher.real_quick_ratio() < SIMILAR or matcher.quick_ratio() < SIMILAR:
+        return 0.0
+    ratio = matcher.ratio()
+    return ratio if ratio >= SIMILAR else 0.0

@@ -292,6 +292,24 @@ class ToolStarted(Event):
 
 
 @dataclass(slots=True, kw_only=True)
+class ToolEntered(Event):
+    """The tool's own function is about to be called: the arguments are right, and every wrap hook let the call pass."""
+
+    type: ClassVar[str] = "tool_entered"
+    call: ToolCall
+    cycle: int
+
+
+@dataclass(slots=True, kw_only=True)
+class ToolWaiting(Event):
+    """A tool that runs on the main thread waits for it: a cell is busy, or nobody lets it work there."""
+
+    type: ClassVar[str] = "tool_waiting"
+    call: ToolCall
+    cycle: int
+
+
+@dataclass(slots=True, kw_only=True)
 class ToolEnded(Event):
     """A tool call ended.
 
@@ -347,6 +365,19 @@ class StateUpdated(Event):
     def to_json(self) -> dict[str, Any]:
         """Plain JSON form, with `changes` computed."""
         return {**Event.to_json(self), "changes": [change.to_json(nested=True) for change in self.changes]}
+
+
+@dataclass(slots=True, kw_only=True)
+class ToolsInterrupted(Event):
+    """Tools of one message wait for a person; the others of the message ran.
+
+    Attributes:
+        results: the placeholders of those that wait, in the order of the calls.
+    """
+
+    type: ClassVar[str] = "tools_interrupted"
+    results: tuple[ToolResult, ...]
+    cycle: int
 
 
 @dataclass(slots=True, kw_only=True)

@@ -20,7 +20,7 @@ ROOT = Path(sagents_nb.__file__).parent
 
 FLOORS = {
     **dict.fromkeys(["value", "ids", "frozen", "errors", "messages", "deltas", "state", "todos", "changes"], 1),
-    **dict.fromkeys(["tools", "interrupts", "events", "waiting", "preprocess"], 1),
+    **dict.fromkeys(["tools", "interrupts", "events", "waiting", "main_thread", "preprocess"], 1),
     **dict.fromkeys(["models", "hooks", "stack"], 2),
     **dict.fromkeys(["middleware", "files"], 3),
     **dict.fromkeys(["execution", "agent"], 4),
@@ -33,7 +33,12 @@ FLOORS = {
 DOOR = "_late"
 """The module that looks up by name; it is on no floor, and anybody may import it."""
 
-DOOR_LEADS_TO = {"sagents_nb.server.runtime", "sagents_nb.server.session", "sagents_nb.views"}
+DOOR_LEADS_TO = {
+    "sagents_nb.server.kernel",
+    "sagents_nb.server.runtime",
+    "sagents_nb.server.session",
+    "sagents_nb.views",
+}
 """What the door looks up: floors 5 and 7."""
 
 NAMES_NOT_KNOWN_HERE = {"store.query"}

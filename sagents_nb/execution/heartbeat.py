@@ -12,6 +12,8 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from weakref import WeakKeyDictionary
 
+from sagents_nb.main_thread import served_by
+
 INTERVAL = 0.2
 """Seconds between two beats; an interrupt waits half of it on average."""
 
@@ -29,14 +31,18 @@ _pulses: WeakKeyDictionary[asyncio.AbstractEventLoop, _Pulse] = WeakKeyDictionar
 
 @contextmanager
 def heartbeat() -> Iterator[None]:
-    """Keep the running loop awake; one timer per loop, however many runs wait in it."""
+    """Keep the running loop awake; one timer per loop, however many runs wait in it.
+
+    A loop of the main thread also runs what tools hand over to that thread.
+    """
     loop = asyncio.get_running_loop()
     pulse = _pulses.setdefault(loop, _Pulse())
     pulse.users += 1
     if not pulse.beating:  # the timer of a run that just ended may still be set
         _beat(loop, pulse)
     try:
-        yield
+        with served_by(loop):
+            yield
     finally:
         pulse.users -= 1
 

@@ -10,7 +10,7 @@ from typing import Any, Literal, Protocol, TypedDict
 
 from sagents_nb.errors import AgentError, ModelError
 from sagents_nb.events import Event, Published, RunInterrupted
-from sagents_nb.execution.callbacks import Callbacks, fan_out
+from sagents_nb.execution.callbacks import AnyCallbacks, Callbacks, fan_out
 from sagents_nb.execution.recorder import Recorder
 from sagents_nb.execution.repair import HistoryKeeper
 from sagents_nb.execution.scope_guard import refuse_scope
@@ -35,7 +35,7 @@ MAX_FAILURES = 3
 class RunOptions(TypedDict, total=False):
     """Keywords of ``agent.execute`` and of those that run like it; what they mean stands there."""
 
-    callbacks: Callbacks | None
+    callbacks: AnyCallbacks
     max_runs: int | None
     until_tool: str | Sequence[str] | None
     until_tool_success: str | Sequence[str] | None
@@ -136,7 +136,7 @@ class Run:
         agent: who runs.
         state: where it begins.
         recorder: where events go.
-        callbacks: further handlers, called before the agent's own.
+        callbacks: further handlers, checked, called before the agent's own.
         max_runs: model calls allowed, by default the agent's, then `DEFAULT_MAX_RUNS`.
         until: the tools that end it.
         tool_choice: what the model is told of its choice among the tools, see `ModelRequest`.
@@ -150,7 +150,7 @@ class Run:
         state: State,
         *,
         recorder: Recorder | None = None,
-        callbacks: Callbacks | None = None,
+        callbacks: Sequence[Callbacks] = (),
         max_runs: int | None = None,
         until: Until | None = None,
         tool_choice: str = "auto",
@@ -189,7 +189,7 @@ class Run:
         self.loop: asyncio.AbstractEventLoop | None = None
         self.stop_requests = 0
         self._trace = trace_of(agent, conversation_id=state.conversation_id, attributes=agent.otel_attributes)
-        self._call_back = fan_out([callbacks or {}, *agent.all_callbacks])
+        self._call_back = fan_out([*callbacks, *agent.all_callbacks], agent.all_tools)
         self._notes = agent.locals_of(state.conversation_id)
         self._hook_runs: dict[str, HookRun] = {}
 

@@ -11,7 +11,17 @@ from functools import partial
 from typing import Any
 
 from sagents_nb.errors import ToolError, did_you_mean, in_words
-from sagents_nb.events import MessageAdded, StateUpdated, ToolAbandoned, ToolEnded, ToolStarted
+from sagents_nb.events import (
+    MessageAdded,
+    StateUpdated,
+    ToolAbandoned,
+    ToolEnded,
+    ToolEntered,
+    ToolsInterrupted,
+    ToolStarted,
+    ToolWaiting,
+)
+from sagents_nb.execution.callbacks import CallbackFailed
 from sagents_nb.execution.cancellation import stop_requests
 from sagents_nb.execution.capture import Output, captured
 from sagents_nb.execution.gate import refusal
@@ -19,7 +29,7 @@ from sagents_nb.execution.hooks import call_wrapped
 from sagents_nb.execution.repair import not_executed
 from sagents_nb.execution.run import Run
 from sagents_nb.execution.scope_guard import check_scope
-from sagents_nb.execution.threads import in_thread
+from sagents_nb.execution.threads import in_thread, on_main_thread
 from sagents_nb.execution.tool_values import as_result
 from sagents_nb.execution.waiting_calls import waiting_calls
 from sagents_nb.messages import Message, ToolCall, ToolResult
@@ -56,7 +66,12 @@ async def run_tools(run: Run) -> None:
         added = tuple(message for result in answered if result.update is not None for message in result.update.messages)
         run.state = run.state.add_messages((message, *added))
         run.unseen = True
-        run.emit(MessageAdded(message=message, cycle=run.cycle))
+        waiting = tuple(result for result in answered if result.is_interrupt)
+        try:
+            if waiting:
+                run.emit(ToolsInterrupted(results=waiting, cycle=run.cycle))
+        finally:  # a callback that fails there does not take the message out of the record
+            run.emit(MessageAdded(message=message, cycle=run.cycle))
     run.failures = run.failures + 1 if all(result.is_error for result in answered) else 0
 
 
@@ -107,9 +122,11 @@ async def _run_call(run: Run, call: ToolCall, snapshot: State, keep: Callable[[T
         tool_context=run.agent.tool_context,
         state=snapshot,
         agent_id=run.agent_id,
+        agent_name=run.agent.name,
         tool_call_id=call.id,
         parent_middleware=tuple(run.agent.stack),
         parent_tools=tuple(run.agent.all_tools.values()),
+        otel_attributes=run.agent.otel_attributes,
         publish=publish,
         cancelled=lambda: over,
     )
@@ -186,6 +203,8 @@ async def _execute(run: Run, call: ToolCall, context: ToolContext, output: Outpu
         result = as_result(value, call, context)
     except ToolError as error:
         result = _error(call, in_words(error))
+    except CallbackFailed:
+        raise
     except asyncio.CancelledError:
         if stop_requests():
             raise
@@ -201,13 +220,16 @@ async def _call_function(run: Run, tool: Tool, call: ToolCall, context: ToolCont
     arguments = tool.validate(call.arguments)
     if tool.context_parameter is not None:
         arguments[tool.context_parameter] = context
+    run.emit(ToolEntered(call=call, cycle=run.cycle))
     limit = tool.timeout if tool.timeout is not None else run.agent.tool_timeout
+    begun = threading.Event()
     try:
         async with asyncio.timeout(limit) as deadline:
             if tool.is_async:
+                begun.set()
                 with captured(output):
                     return await tool.function(**arguments)
-            value = await _in_thread(run, tool, call, arguments, output)
+            value = await _in_thread(run, tool, call, arguments, output, begun=begun)
             if inspect.isawaitable(value):  # a def that only returns what is to be awaited
                 with captured(output):
                     value = await value
@@ -215,17 +237,30 @@ async def _call_function(run: Run, tool: Tool, call: ToolCall, context: ToolCont
     except TimeoutError:
         if not deadline.expired():
             raise  # the tool's own
+        if not begun.is_set():
+            raise ToolError(
+                f"Tool {tool.name} waited {limit:g} s for the main thread, where something else runs, and was given up "
+                "before it began."
+            ) from None
         raise ToolError(f"Tool {tool.name} did not answer within {limit:g} s and was given up.") from None
 
 
-async def _in_thread(run: Run, tool: Tool, call: ToolCall, arguments: dict[str, Any], output: Output) -> Any:
+async def _in_thread(
+    run: Run, tool: Tool, call: ToolCall, arguments: dict[str, Any], output: Output, *, begun: threading.Event
+) -> Any:
     ended = threading.Event()
 
     def body() -> Any:
+        begun.set()
         with captured(output):
             return tool.function(**arguments)
 
+    def wait() -> None:
+        run.emit(ToolWaiting(call=call, cycle=run.cycle))
+
     try:
+        if tool.thread == "main":
+            return await on_main_thread(body, name=tool.name, on_end=ended.set, on_wait=wait)
         return await in_thread(body, name=tool.name, on_end=ended.set)
     finally:
         if not ended.is_set():

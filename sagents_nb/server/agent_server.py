@@ -21,6 +21,8 @@ from sagents_nb.events import (
     SaveFailed,
     SessionStopped,
     StatusChanged,
+    ToolEntered,
+    ToolsInterrupted,
     ToolStarted,
 )
 from sagents_nb.execution.loop import run_leg
@@ -42,7 +44,17 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger("sagents_nb")
 
-_NOT_STORED = (ModelDelta, HookStarted, ToolStarted, DisplayChanged, QueueChanged, Saved, StatusChanged)
+_NOT_STORED = (
+    ModelDelta,
+    HookStarted,
+    ToolStarted,
+    ToolEntered,
+    ToolsInterrupted,
+    DisplayChanged,
+    QueueChanged,
+    Saved,
+    StatusChanged,
+)
 """Events that repeat what another one, or a row, says."""
 
 

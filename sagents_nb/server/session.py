@@ -8,7 +8,7 @@ from collections.abc import AsyncGenerator, Callable, Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, Literal, Self
 
-from sagents_nb import _late
+from sagents_nb import _late, main_thread
 from sagents_nb.errors import ConfigurationError, StoreError
 from sagents_nb.events import Event, SessionStopped, StatusChanged
 from sagents_nb.execution.heartbeat import heartbeat
@@ -188,7 +188,9 @@ class Session:
         def iterate() -> Iterator[Event]:
             while not self._server.ended or not waiting.empty():
                 try:
-                    event = waiting.get(timeout=0.2)  # short, so that a session that ended before is seen
+                    with main_thread.waits():
+                        main_thread.serve()
+                        event = waiting.get(timeout=0.2)  # short, so that a session that ended before is seen
                 except queue.Empty:
                     continue
                 yield event

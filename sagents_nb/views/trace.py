@@ -112,6 +112,8 @@ def line_of(event: ev.Event) -> Line | None:
             return Line(
                 key, at, "tool", "tool failed" if bad else "tool", event.call.name, event.duration, text, bad=bad
             )
+        case ev.ToolWaiting():
+            return Line(key, at, "tool", "tool waits", event.call.name, detail="for the kernel's main thread")
         case ev.ToolAbandoned():
             return Line(
                 key,

@@ -134,7 +134,7 @@ async def test_events_are_numbered_densely_and_in_order() -> None:
     assert kinds == [
         "run_started",
         *("cycle_started", "middleware_prepared", "model_started", "model_ended", "message_added"),
-        *("tool_started", "tool_ended", "message_added"),
+        *("tool_started", "tool_entered", "tool_ended", "message_added"),
         *("cycle_started", "middleware_prepared", "model_started", "model_ended", "message_added"),
         "run_ended",
     ]

@@ -519,7 +519,7 @@ def test_span_attributes_are_overlaid_in_a_new_agent() -> None:
         ({"otel_attributes": "x"}, "Agent(otel_attributes=…) takes a dict with string keys, got a str"),
         ({"max_runs": 0}, "greater than or equal to 1"),
         ({"tool_timeout": 0}, "greater than 0"),
-        ({"callbacks": [print]}, "callbacks are a dict of event name to function, got a list"),
+        ({"callbacks": [print]}, "or a list of such dicts; got a list with <built-in function print>"),
         ({"tool_context": {1: 2}}, "takes a dict with string keys, got a dict"),
         ({"model": ScriptedModel}, "Agent got the model <class"),
     ],

@@ -7,13 +7,14 @@ import datetime as dt
 import enum
 import functools
 import typing
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Annotated, Any, Literal, Optional
+from typing import Annotated, Any, Literal, NotRequired, Optional
 
 import pytest
 from hypothesis import given, settings, strategies as st
 from pydantic import BaseModel, BeforeValidator, Field
+from typing_extensions import TypedDict
 
 from sagents_nb import Agent, ConfigurationError, ScriptedModel, Tool, ToolCall, ToolContext, ToolError, tool
 from sagents_nb.tools import as_tool
@@ -100,6 +101,250 @@ def test_types_of_every_kind() -> None:
         "free": {"any": [1]},
         "item": [Item(title="t", parent=Item(title="p"))],
     }
+
+
+class Shade(enum.Enum):
+    LIGHT = "light"
+    DARK = "dark"
+
+
+class Where(BaseModel):
+    """A place on the page."""
+
+    page: int = Field(ge=1, description="counts from 1")
+    line: int = 1
+
+
+class Options(TypedDict):
+    deep: bool
+    limit: NotRequired[int]
+
+
+def _plain(
+    text: str, count: int = 3, ratio: float = 0.5, exact: bool = False, words: list[str] | None = None
+) -> None: ...
+
+
+def _chosen(
+    shade: Shade, mode: Literal["fast", "slow"] = "fast", either: Literal[1, "one"] = 1, one: Literal["x"] = "x"
+) -> None: ...
+
+
+def _annotated(
+    bounded: Annotated[int, Field(ge=1, le=9, description="from 1 to 9")],
+    named: Annotated[str, "who it is for"],
+    both: Annotated[str, Field(pattern="^a"), "begins with a"] = "a",
+    bare: Annotated[int, object()] = 0,
+) -> None: ...
+
+
+def _optional(old: Optional[int], new: int | None, least: Optional[str] = None) -> None: ...  # noqa: UP045
+
+
+def _nested(where: Where, options: Options, more: dict[str, list[Where]] | None = None) -> None: ...
+
+
+def _defaults(day: dt.date = dt.date(2026, 12, 1), marker: Any = _plain, pair: tuple[int, str] = (1, "a")) -> None: ...
+
+
+WHERE = {
+    "description": "A place on the page.",
+    "properties": {
+        "page": {"description": "counts from 1", "minimum": 1, "type": "integer"},
+        "line": {"default": 1, "type": "integer"},
+    },
+    "required": ["page"],
+    "title": "Where",
+    "type": "object",
+}
+
+SCHEMAS: list[tuple[Callable[..., Any], dict[str, Any]]] = [
+    (
+        _plain,
+        {
+            "properties": {
+                "text": {"type": "string"},
+                "count": {"default": 3, "type": "integer"},
+                "ratio": {"default": 0.5, "type": "number"},
+                "exact": {"default": False, "type": "boolean"},
+                "words": {
+                    "anyOf": [{"items": {"type": "string"}, "type": "array"}, {"type": "null"}],
+                    "default": None,
+                },
+            },
+            "required": ["text"],
+        },
+    ),
+    (
+        _chosen,
+        {
+            "$defs": {"Shade": {"enum": ["light", "dark"], "title": "Shade", "type": "string"}},
+            "properties": {
+                "shade": {"$ref": "#/$defs/Shade"},
+                "mode": {"default": "fast", "enum": ["fast", "slow"], "type": "string"},
+                "either": {"default": 1, "enum": [1, "one"]},
+                "one": {"const": "x", "default": "x", "type": "string"},
+            },
+            "required": ["shade"],
+        },
+    ),
+    (
+        _annotated,
+        {
+            "properties": {
+                "bounded": {"description": "from 1 to 9", "maximum": 9, "minimum": 1, "type": "integer"},
+                "named": {"description": "who it is for", "type": "string"},
+                "both": {"default": "a", "description": "begins with a", "pattern": "^a", "type": "string"},
+                "bare": {"default": 0, "type": "integer"},
+            },
+            "required": ["bounded", "named"],
+        },
+    ),
+    (
+        _optional,
+        {
+            "properties": {
+                "old": {"anyOf": [{"type": "integer"}, {"type": "null"}]},
+                "new": {"anyOf": [{"type": "integer"}, {"type": "null"}]},
+                "least": {"anyOf": [{"type": "string"}, {"type": "null"}], "default": None},
+            },
+            "required": ["old", "new"],
+        },
+    ),
+    (
+        _nested,
+        {
+            "$defs": {
+                "Where": WHERE,
+                "Options": {
+                    "additionalProperties": False,
+                    "properties": {"deep": {"type": "boolean"}, "limit": {"type": "integer"}},
+                    "required": ["deep"],
+                    "title": "Options",
+                    "type": "object",
+                },
+            },
+            "properties": {
+                "where": {"$ref": "#/$defs/Where"},
+                "options": {"$ref": "#/$defs/Options"},
+                "more": {
+                    "anyOf": [
+                        {
+                            "additionalProperties": {"items": {"$ref": "#/$defs/Where"}, "type": "array"},
+                            "type": "object",
+                        },
+                        {"type": "null"},
+                    ],
+                    "default": None,
+                },
+            },
+            "required": ["where", "options"],
+        },
+    ),
+    (
+        _defaults,
+        {
+            "properties": {
+                "day": {"default": "2026-12-01", "format": "date", "type": "string"},
+                "marker": {},
+                "pair": {
+                    "default": [1, "a"],
+                    "maxItems": 2,
+                    "minItems": 2,
+                    "prefixItems": [{"type": "integer"}, {"type": "string"}],
+                    "type": "array",
+                },
+            }
+        },
+    ),
+]
+
+
+@pytest.mark.parametrize(("function", "schema"), SCHEMAS, ids=[row[0].__name__ for row in SCHEMAS])
+def test_the_whole_schema_of_a_function(function: Callable[..., Any], schema: dict[str, Any]) -> None:
+    assert tool(function).input_schema == {"type": "object", "additionalProperties": False, **schema}
+
+
+STYLES = {
+    "google": """Look a word up.
+
+        It asks the dictionary,
+        twice.
+
+        Args:
+            word: the word to
+                look up
+            deep (bool): also in the
+                appendix
+
+        Returns:
+            What was found.
+
+        Raises:
+            KeyError: there is none.
+        """,
+    "numpy": """Look a word up.
+
+        It asks the dictionary,
+        twice.
+
+        Parameters
+        ----------
+        word : str
+            the word to
+            look up
+        deep : bool, optional
+            also in the
+            appendix
+
+        Returns
+        -------
+        str
+            What was found.
+        """,
+    "rest": """Look a word up.
+
+        It asks the dictionary,
+        twice.
+
+        :param word: the word to
+            look up
+        :param bool deep: also in the
+            appendix
+        :returns: What was found.
+        :raises KeyError: there is none.
+        """,
+}
+
+
+@pytest.mark.parametrize("style", STYLES)
+def test_descriptions_come_from_docstrings_of_three_styles(style: str) -> None:
+    def look(word: str, plain: str, hinted: Annotated[int, "by the hint"] = 0, *, deep: bool = False) -> str:
+        return ""
+
+    look.__doc__ = STYLES[style]
+    made = tool(look)
+    assert made.description == "Look a word up.\n\nIt asks the dictionary,\ntwice."
+    assert properties(made) == {
+        "word": {"description": "the word to\nlook up", "type": "string"},
+        "plain": {"type": "string"},
+        "hinted": {"default": 0, "description": "by the hint", "type": "integer"},
+        "deep": {"default": False, "description": "also in the\nappendix", "type": "boolean"},
+    }
+
+
+def test_what_the_hint_says_of_a_parameter_wins_over_the_docstring() -> None:
+    @tool
+    def look(one: Annotated[str, "by the hint"], two: Annotated[str, Field(description="by the field")]) -> str:
+        """Look.
+
+        Args:
+            one: by the docstring
+            two: by the docstring
+        """
+        return ""
+
+    assert [each["description"] for each in properties(look).values()] == ["by the hint", "by the field"]
 
 
 NAMES = ["self", "cls", "schema", "copy", "json", "model_dump", "model_x", "validate", "construct", "p0", "p1", "name"]
@@ -270,7 +515,7 @@ def _args(*things: str) -> None: ...
 def _kwargs(**things: str) -> None: ...
 def _positional(a: str, /) -> None: ...
 def _twice(one: ToolContext, two: ToolContext | None = None) -> None: ...
-def _nested(a: list["Nowhere"]) -> None: ...  # type: ignore[name-defined]  # noqa: F821, UP037
+def _unknown_inside(a: list["Nowhere"]) -> None: ...  # type: ignore[name-defined]  # noqa: F821, UP037
 def _number(a: "5") -> None: ...  # type: ignore[valid-type]  # noqa: UP037
 def _with_hint(hint: str) -> Callable[..., None]:
     def broken(a: int) -> None: ...
@@ -281,6 +526,8 @@ def _with_hint(hint: str) -> Callable[..., None]:
 
 def _callable(a: Callable[[], int]) -> None: ...
 def _variable(a: typing.TypeVar) -> None: ...
+def _second_of_two(a: int, b: Iterator[int]) -> None: ...
+def _field_as_default(a: int = Field(3, ge=0)) -> None: ...
 
 
 REFUSED: list[tuple[Callable[[], Any], str]] = [
@@ -289,13 +536,35 @@ REFUSED: list[tuple[Callable[[], Any], str]] = [
     (lambda: tool(_positional), "tool '_positional': parameter 'a' is positional-only"),
     (lambda: tool(_twice), "tool '_twice' takes the context twice, as 'one' and as 'two'; once will do"),
     (
-        lambda: tool(_nested),
+        lambda: tool(_unknown_inside),
         "of parameter 'a' cannot be resolved (NameError: name 'Nowhere' is not defined); import the name",
     ),
-    (lambda: tool(_number), "tool '_number': its parameters have no JSON schema"),
+    (lambda: tool(_number), "tool '_number': the type hint '5' of parameter 'a' has no JSON schema"),
     (lambda: tool(_with_hint("list[")), "of parameter 'a' cannot be resolved (SyntaxError"),
-    (lambda: tool(_callable), "tool '_callable': its parameters have no JSON schema"),
-    (lambda: tool(_variable), "tool '_variable': its parameters have no JSON schema"),
+    (
+        lambda: tool(_callable),
+        "tool '_callable': the type hint 'collections.abc.Callable[[], int]' of parameter 'a' has no JSON schema",
+    ),
+    (
+        lambda: tool(_variable),
+        "tool '_variable': the type hint \"<class 'TypeVar'>\" of parameter 'a' has no JSON schema",
+    ),
+    (
+        lambda: tool(_second_of_two),
+        "tool '_second_of_two': the type hint 'collections.abc.Iterator[int]' of parameter 'b' has no JSON schema",
+    ),
+    (
+        lambda: tool(_field_as_default),
+        "parameter 'a' is a Field, which the function itself would get; write a: Annotated[…, Field(…)] = the default",
+    ),
+    (
+        lambda: tool(thread="side")(_args),  # type: ignore[call-overload]
+        "tool '_args': thread is 'side'; it is 'main' for the main thread, or None for a thread of its own",
+    ),
+    (
+        lambda: tool(thread="main")(_alook),
+        "tool '_alook' is an `async def`, which runs on the loop of its run; thread='main' is for a plain def",
+    ),
     (
         lambda: tool(Weather.look),
         "tool 'look' is a method without its object: make the tool from one, tool(thing.look)",

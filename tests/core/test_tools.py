@@ -9,7 +9,7 @@ from typing import Annotated, Any, Literal
 import pytest
 from pydantic import BaseModel, Field
 
-from sagents_nb import ConfigurationError, ToolContext, tool
+from sagents_nb import Agent, ConfigurationError, Middleware, ScriptedModel, State, ToolCall, ToolContext, tool
 from sagents_nb.tools import as_tool
 
 
@@ -118,6 +118,91 @@ def test_the_context_is_known_by_its_annotation_in_every_form() -> None:
     assert [list(each.input_schema["properties"]) for each in (one, two, three)] == [["a"], ["a"], ["a"]]
 
 
+TOOLKIT: dict[str, Any] = {
+    "scope": "ann",
+    "agent_id": "agent-1",
+    "agent_name": "Ann's",
+    "sub_agent_id": None,
+    "parent_agent_id": None,
+    "conversation_id": "c-1",
+    "tool_call_id": "call-1",
+    "otel_attributes": {},
+    "cancelled": False,
+}
+"""What a tool is told by the toolkit, as far as it can be written down."""
+
+OBJECTS = ("state", "tool_context", "parent_middleware", "parent_tools", "publish")
+
+
+class Quiet(Middleware):
+    pass
+
+
+async def test_every_name_of_the_toolkit_wins_over_an_equal_key_of_the_caller() -> None:
+    own = dict.fromkeys((*TOOLKIT, *OBJECTS), "spoofed") | {"user_id": 42, "tenant": "acme"}
+    seen: list[ToolContext] = []
+    during: list[Any] = []
+
+    @tool
+    async def look(context: ToolContext) -> str:
+        seen.append(context)
+        during.extend([context.cancelled, context["cancelled"]])
+        return "ok"
+
+    quiet = Quiet()
+    agent = Agent(
+        model=ScriptedModel([ToolCall("look", id="call-1"), "done"]),
+        tools=[look],
+        middleware=[quiet],
+        scope="ann",
+        agent_id="agent-1",
+        name="Ann's",
+        tool_context=own,
+    )
+    await agent.execute(State.from_text("go", conversation_id="c-1"))
+    [context] = seen
+    for name, value in TOOLKIT.items():
+        if name != "cancelled":  # which is another one now that the call is over
+            assert (name, getattr(context, name), context[name]) == (name, value, value)
+    assert during == [False, False]
+    assert (context.cancelled, context["cancelled"]) == (True, True)
+    for name in OBJECTS:
+        assert getattr(context, name) != "spoofed"
+        assert context[name] == getattr(context, name)
+    assert context.state.agent_id == context.agent_id
+    assert context.tool_context == own
+    assert (context.user_id, context["tenant"]) == (42, "acme")
+    assert context.parent_middleware == (quiet,)
+    assert context.parent_tools == (look,)
+
+
+@pytest.mark.parametrize("name", ["cancelled", "publish", "otel_attributes", "agent_name"])
+def test_without_the_list_of_names_an_item_would_be_the_callers(monkeypatch: pytest.MonkeyPatch, name: str) -> None:
+    context = ToolContext(scope=None, tool_context={name: "spoofed"}, state=State(), agent_id="a", tool_call_id="c")
+    assert context[name] != "spoofed"
+    monkeypatch.setattr("sagents_nb.tools._CONTEXT_NAMES", ())
+    assert context[name] == "spoofed"
+
+
+def test_what_a_context_is_given_cannot_be_changed_through_it() -> None:
+    attributes = {"team": "a"}
+    context = ToolContext(
+        scope=None,
+        tool_context={},
+        state=State(),
+        agent_id="parent",
+        sub_agent_id="parent-sub-1",
+        parent_agent_id="parent",
+        tool_call_id="c",
+        otel_attributes=attributes,
+    )
+    attributes["team"] = "b"
+    assert context.otel_attributes == {"team": "a"}
+    with pytest.raises(TypeError):
+        context.otel_attributes["team"] = "c"  # type: ignore[index]
+    assert (context.sub_agent_id, context["parent_agent_id"]) == ("parent-sub-1", "parent")
+
+
 def _no_hint(city) -> str:  # type: ignore[no-untyped-def]
     return str(city)
 
@@ -143,7 +228,10 @@ def _no_schema(city: Service) -> str:
         ),
         (lambda: tool(_rest), "parameter 'cities' is variadic positional; a model gives arguments by name"),
         (lambda: tool(_unresolved), "the type hint 'Nowhere' of parameter 'city' cannot be resolved (NameError"),
-        (lambda: tool(_no_schema), "tool '_no_schema': its parameters have no JSON schema"),
+        (
+            lambda: tool(_no_schema),
+            "tool '_no_schema': the type hint 'tests.core.test_tools.Service' of parameter 'city' has no JSON schema",
+        ),
         (lambda: tool(lambda: "x"), "'<lambda>' cannot be a tool's name"),
         (lambda: tool(name="no spaces")(_rest), "'no spaces' cannot be a tool's name"),
         (lambda: as_tool(3), "3 is no tool: tools are functions, best decorated with @tool, got a int"),  # type: ignore[arg-type]

@@ -102,6 +102,7 @@ def test_a_tool_in_a_thread_is_given_up_and_is_told() -> None:
     ]
     assert [event.type for event in events if event.type.startswith("tool_")] == [
         "tool_started",
+        "tool_entered",
         "tool_abandoned",
         "tool_ended",
     ]

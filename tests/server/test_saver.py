@@ -47,6 +47,8 @@ def _is_stored(event: Event) -> bool:
     return event.type not in (
         "hook_started",
         "tool_started",
+        "tool_entered",
+        "tools_interrupted",
         "display_changed",
         "queue_changed",
         "saved",
