@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from sagents_nb.errors import (
         AgentError as AgentError,
         ConfigurationError as ConfigurationError,
+        MessageRejected as MessageRejected,
         ModelError as ModelError,
         RunCancelled as RunCancelled,
         SagentsError as SagentsError,
@@ -27,7 +28,12 @@ if TYPE_CHECKING:
         UnknownConversation as UnknownConversation,
     )
     from sagents_nb.execution.result import RunResult as RunResult
-    from sagents_nb.interrupts import Halt as Halt, Interrupt as Interrupt
+    from sagents_nb.interrupts import (
+        ApprovalRequest as ApprovalRequest,
+        Halt as Halt,
+        Interrupt as Interrupt,
+        Pause as Pause,
+    )
     from sagents_nb.messages import (
         File as File,
         Image as Image,
@@ -38,9 +44,11 @@ if TYPE_CHECKING:
         ToolResult as ToolResult,
         Usage as Usage,
     )
+    from sagents_nb.middleware.process_context import ProcessContext as ProcessContext
     from sagents_nb.models.anthropic import AnthropicModel as AnthropicModel
     from sagents_nb.models.base import ChatModel as ChatModel, ModelRequest as ModelRequest
     from sagents_nb.models.scripted import ScriptedModel as ScriptedModel
+    from sagents_nb.preprocess import MessagePreprocessor as MessagePreprocessor
     from sagents_nb.server.session import Session as Session
     from sagents_nb.stack import Middleware as Middleware, Stack as Stack
     from sagents_nb.state import State as State, StateUpdate as StateUpdate, Todo as Todo
@@ -52,6 +60,7 @@ _HOME = {
     "errors": (
         "AgentError",
         "ConfigurationError",
+        "MessageRejected",
         "ModelError",
         "RunCancelled",
         "SagentsError",
@@ -63,11 +72,13 @@ _HOME = {
         "UnknownConversation",
     ),
     "execution.result": ("RunResult",),
-    "interrupts": ("Halt", "Interrupt"),
+    "interrupts": ("ApprovalRequest", "Halt", "Interrupt", "Pause"),
     "messages": ("File", "Image", "Message", "Text", "Thinking", "ToolCall", "ToolResult", "Usage"),
+    "middleware.process_context": ("ProcessContext",),
     "models.anthropic": ("AnthropicModel",),
     "models.base": ("ChatModel", "ModelRequest"),
     "models.scripted": ("ScriptedModel",),
+    "preprocess": ("MessagePreprocessor",),
     "server.session": ("Session",),
     "stack": ("Middleware", "Stack"),
     "state": ("State", "StateUpdate", "Todo"),

@@ -4,31 +4,37 @@ from __future__ import annotations
 
 import threading
 import uuid
-from collections.abc import Awaitable, Mapping, Sequence
+import weakref
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from functools import cached_property
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar, Unpack, overload
 
-from pydantic import Field, PrivateAttr, field_validator
+from pydantic import Field, PrivateAttr, ValidationInfo, field_validator
 
 from sagents_nb import _late
-from sagents_nb.errors import AgentError, ConfigurationError
+from sagents_nb.errors import AgentError, ConfigurationError, did_you_mean
+from sagents_nb.execution.abandon import abandon
 from sagents_nb.execution.callbacks import Callbacks, check_callbacks
-from sagents_nb.execution.loop import CYCLE, needs_model, run_leg
+from sagents_nb.execution.extract import MAX_RUNS, extracted, no_target, result_tool
+from sagents_nb.execution.loop import run_leg
+from sagents_nb.execution.modes import DEFAULT, Mode
 from sagents_nb.execution.recorder import Recorder
 from sagents_nb.execution.repair import HistoryKeeper
 from sagents_nb.execution.result import RunResult
-from sagents_nb.execution.run import DEFAULT_MAX_RUNS, Run
-from sagents_nb.messages import Message, ToolResult
+from sagents_nb.execution.run import DEFAULT_MAX_RUNS, Run, RunOptions
+from sagents_nb.execution.stream import RunStream
+from sagents_nb.execution.until import until
+from sagents_nb.interrupts import PAUSE, Continuation
 from sagents_nb.models.base import ChatModel
-from sagents_nb.stack import Configured, Middleware, Stack
+from sagents_nb.stack import Configured, Middleware, Stack, contribution, initializing
 from sagents_nb.state import State
 from sagents_nb.tools import Tool, as_tool
 
 if TYPE_CHECKING:
     from sagents_nb.server.session import Session
 
-ABANDONED = "The user did not respond to this and wrote a new message instead; proceed with their new request."
+T = TypeVar("T")
 
 
 class Agent(Configured):
@@ -44,8 +50,10 @@ class Agent(Configured):
         agent_id: made up when not given.
         name: what people call it.
         callbacks: handlers by event name.
+        otel_attributes: attributes of every OpenTelemetry span of its runs, by name. Never saved.
         max_runs: model calls in one run, by default 50.
         tool_timeout: seconds a tool may take, unless it says otherwise; None for no limit.
+        mode: the steps of a cycle, see `sagents_nb.execution.modes`.
 
     Raises:
         TypeError: an unknown keyword; the text suggests the one that was meant.
@@ -61,11 +69,14 @@ class Agent(Configured):
     agent_id: str = Field(default_factory=lambda: f"agent-{uuid.uuid4().hex[:12]}")
     name: str | None = None
     callbacks: Any = Field(default_factory=dict, repr=False)
+    otel_attributes: Any = Field(default_factory=dict, repr=False)
     max_runs: int | None = Field(default=None, ge=1)
     tool_timeout: float | None = Field(default=None, gt=0)
+    mode: Any = Field(default=DEFAULT, repr=False)
 
     _locals: dict[str, dict[str, dict[str, Any]]] = PrivateAttr(default_factory=dict)
     _histories: dict[str | None, HistoryKeeper] = PrivateAttr(default_factory=dict)
+    _runs: Any = PrivateAttr(default_factory=weakref.WeakSet)
     _lock: Any = PrivateAttr(default_factory=threading.Lock)
 
     @field_validator("model", mode="before")
@@ -93,13 +104,15 @@ class Agent(Configured):
             raise ConfigurationError(f"Agent(middleware=…) takes a list of middlewares, got {value!r}")
         return tuple(value)
 
-    @field_validator("tool_context", mode="before")
+    @field_validator("tool_context", "otel_attributes", mode="before")
     @classmethod
-    def _as_mapping(cls, value: Any) -> Any:
+    def _as_mapping(cls, value: Any, info: ValidationInfo) -> Any:
+        if value is None and info.field_name == "otel_attributes":
+            value = {}
         if not isinstance(value, Mapping) or not all(isinstance(key, str) for key in value):
             # The value itself is not shown: it may hold secrets.
             raise ConfigurationError(
-                f"Agent(tool_context=…) takes a dict with string keys, got a {type(value).__name__}"
+                f"Agent({info.field_name}=…) takes a dict with string keys, got a {type(value).__name__}"
             )
         return MappingProxyType(dict(value))
 
@@ -115,6 +128,13 @@ class Agent(Configured):
     def __eq__(self, other: object) -> bool:
         return self is other
 
+    @field_validator("mode")
+    @classmethod
+    def _need_mode(cls, mode: Any) -> Any:
+        if not isinstance(mode, Mode):
+            raise ConfigurationError(f"Agent(mode=…) takes a Mode of sagents_nb.execution.modes, got {mode!r}")
+        return mode
+
     # Cached, not private attributes: pydantic looks those up by a slow path, and the loop reads these all the time.
 
     @cached_property
@@ -125,15 +145,7 @@ class Agent(Configured):
     @cached_property
     def all_tools(self) -> Mapping[str, Tool]:
         """Its own tools and those of its middlewares, by name."""
-        tools: dict[str, Tool] = {}
-        for tool in (*self.tools, *self.stack.tools):
-            if tool.name in tools:
-                raise ConfigurationError(
-                    f"two tools are named {tool.name!r}; rename one with @tool(name='…') "
-                    "or leave out the middleware that brings the other"
-                )
-            tools[tool.name] = tool
-        return MappingProxyType(tools)
+        return MappingProxyType(self.stack.all_tools(self.tools))
 
     @cached_property
     def system_prompt(self) -> str:
@@ -146,8 +158,9 @@ class Agent(Configured):
         check_callbacks(self.callbacks, "Agent(callbacks=…)")
         maps: list[Callbacks] = [self.callbacks or {}]
         for bound in self.stack.hooks("callbacks"):
-            found = bound.function()
-            check_callbacks(found, f"{bound.middleware}.callbacks()")
+            with initializing(bound.middleware, "callbacks"):
+                found = contribution(bound.function)
+                check_callbacks(found, f"{bound.middleware}.callbacks()")
             maps.append(found or {})
         return tuple(maps)
 
@@ -163,12 +176,19 @@ class Agent(Configured):
         """A new Agent with another stack."""
         return self.replace(middleware=middleware)
 
+    def put_otel_attributes(self, attributes: Mapping[str, Any] | None) -> Agent:
+        """A new Agent whose `otel_attributes` are the present ones overlaid with these."""
+        return self.replace(otel_attributes={**self.otel_attributes, **(attributes or {})})
+
     async def execute(
         self,
         state: State | str,
         *,
         callbacks: Callbacks | None = None,
         max_runs: int | None = None,
+        until_tool: str | Sequence[str] | None = None,
+        until_tool_success: str | Sequence[str] | None = None,
+        should_pause: Callable[[], object] | None = None,
     ) -> RunResult:
         """Run the loop until the model has answered.
 
@@ -176,32 +196,174 @@ class Agent(Configured):
             state: the conversation, or the user's text to begin one.
             callbacks: further handlers, called before the agent's own.
             max_runs: model calls allowed in this run.
+            until_tool: name of a tool, or several: the run ends with the first result of one of them, an error too.
+            until_tool_success: the same, but only a result without error ends it.
+            should_pause: asked before every model call and before the tools of an answer; true pauses the run there.
 
         Returns:
             The result; go on from its `state`.
 
         Raises:
             AgentError: the run failed; its `state` is how far it came.
+            ConfigurationError: an option does not fit, a tool that the agent does not have for example.
             asyncio.CancelledError: the awaiting task was cancelled; its `state` is how far it came.
         """
-        run = self.begin(state, callbacks=callbacks, max_runs=max_runs)
-        await run_leg(run)
-        return RunResult(
-            status="interrupted" if run.interrupted else "completed",
-            state=run.state,
-            agent=self,
-            events=tuple(run.recorder.events),
+        run = self.begin(
+            state,
+            callbacks=callbacks,
+            max_runs=max_runs,
+            until_tool=until_tool,
+            until_tool_success=until_tool_success,
+            should_pause=should_pause,
         )
+        await run_leg(run)
+        return self._result(run)
+
+    async def resume(
+        self,
+        state: State,
+        **options: Unpack[RunOptions],
+    ) -> RunResult:
+        """Go on with a run that was paused: at the very step where it stopped, with what it had used up.
+
+        Args:
+            state: of the paused run, also when it was saved and read again.
+            **options: keywords of `execute`. `max_runs` and the tools that end it are those of the run that was
+                paused, unless given.
+
+        Raises:
+            AgentError: the State is not that of a paused run, or the run failed.
+        """
+        run = self.begin(
+            state,
+            **options,
+            resumed=True,
+        )
+        await run_leg(run)
+        return self._result(run)
+
+    def stream(
+        self,
+        state: State | str,
+        **options: Unpack[RunOptions],
+    ) -> RunStream:
+        """`execute`, watched: iterate over what it gives with ``async for`` to run and see every event.
+
+        Args:
+            state: the conversation, or the user's text to begin one.
+            **options: keywords of `execute`.
+
+        Raises:
+            AgentError: there is nothing to answer.
+        """
+        run = self.begin(
+            state,
+            **options,
+        )
+        return RunStream(run, self._result)
+
+    @overload
+    async def extract(
+        self, state: State | str, kind: type[T], *, max_runs: int = MAX_RUNS, callbacks: Callbacks | None = None
+    ) -> T: ...
+    @overload
+    async def extract(
+        self,
+        state: State | str,
+        kind: Any = None,
+        *,
+        tool: str | None = None,
+        max_runs: int = MAX_RUNS,
+        callbacks: Callbacks | None = None,
+    ) -> Any: ...
+
+    async def extract(
+        self,
+        state: State | str,
+        kind: Any = None,
+        *,
+        tool: str | None = None,
+        max_runs: int = MAX_RUNS,
+        callbacks: Callbacks | None = None,
+    ) -> Any:
+        """Have the model put what a text or a conversation says into a form.
+
+        The model has to call a tool whose arguments are the result. What does not fit goes back to it in words.
+
+        Args:
+            state: the text, or a conversation.
+            kind: the form: a pydantic model, or any other type that pydantic can check.
+            tool: instead of `kind`, one of the agent's own tools: the run ends with its first result without error.
+            max_runs: model calls allowed.
+            callbacks: as in `execute`.
+
+        Returns:
+            The value of that type; of an own tool its value for the program, else the arguments it was called with.
+
+        Raises:
+            AgentError: the model did not do it (``"until_tool_not_called"``, ``"exceeded_max_runs"``,
+                ``"exceeded_failure_count"``), the run stopped for a person (``"interrupted"``, ``"paused"``), or what is
+                asked for does not fit (``"extract_invalid_opts"``, ``"extract_tool_not_found"``).
+        """
+        state = State.from_text(state) if isinstance(state, str) else state
+        if (kind is None) == (tool is None):
+            raise no_target(state)
+        agent, target = self, tool
+        if target is None:
+            form = result_tool(kind)
+            agent, target = self.replace(tools=(*self.tools, form)), form.name
+        elif target not in self.all_tools:
+            raise AgentError(
+                f"extract: the agent has no tool {target!r}{did_you_mean(target, self.all_tools)}; it has "
+                f"{', '.join(self.all_tools) or 'none'}",
+                type="extract_tool_not_found",
+                state=state,
+            )
+        run = agent.begin(
+            state,
+            callbacks=callbacks,
+            max_runs=max_runs,
+            until_tool_success=target,
+            tool_choice=target if len(agent.all_tools) == 1 else "any",
+        )
+        await run_leg(run)
+        return extracted(agent._result(run), own=tool is None)
+
+    def pause(self, conversation_id: str | None = None) -> int:
+        """Have the agent's runs stop before their next model call or their next tools; from any thread.
+
+        Each ends with the status ``"paused"``; ``agent.resume(result.state)`` goes on.
+
+        Args:
+            conversation_id: only the runs of this conversation.
+
+        Returns:
+            How many runs were asked.
+        """
+        with self._lock:
+            runs = [run for run in self._runs if not run.ended]
+        asked = [run for run in runs if conversation_id in (None, run.state.conversation_id)]
+        for run in asked:
+            run.ask_pause()
+        return len(asked)
 
     def begin(
         self,
         state: State | str,
         *,
         recorder: Recorder | None = None,
-        callbacks: Callbacks | None = None,
-        max_runs: int | None = None,
+        tool_choice: str = "auto",
+        resumed: bool = False,
+        **options: Unpack[RunOptions],
     ) -> Run:
         """A run that is ready to go, for those who drive it themselves with `run_leg`.
+
+        Args:
+            state: the conversation, or the user's text to begin one.
+            recorder: where the events go.
+            tool_choice: see `ModelRequest`.
+            resumed: whether it goes on with a paused run.
+            **options: keywords of `execute`.
 
         Raises:
             AgentError: there is nothing to answer, or the State waits for a person and no new message follows.
@@ -210,9 +372,11 @@ class Agent(Configured):
             state = State.from_text(state)
         if not isinstance(state, State):
             raise TypeError(f"an agent runs on a State or on the user's text, got a {type(state).__name__}: {state!r}")
+        callbacks, max_runs = options.get("callbacks"), options.get("max_runs")
         check_callbacks(callbacks, "execute(callbacks=…)")
         if max_runs is not None and max_runs < 1:
             raise ValueError(f"execute(max_runs={max_runs!r}): it is the number of model calls allowed, at least 1")
+        target = until(options.get("until_tool"), options.get("until_tool_success"), self.all_tools)
         if not state.messages:
             raise AgentError(
                 "the State has no messages, so there is nothing to answer: State.from_text('…')",
@@ -221,16 +385,26 @@ class Agent(Configured):
             )
         if state.agent_id != self.agent_id:
             state = state.model_copy(update={"agent_id": self.agent_id})
-        if state.interrupt is not None:
-            state = _abandon(state)
-        return Run(self, state, recorder=recorder, callbacks=callbacks, max_runs=max_runs)
+        continuation = _continuation(state) if resumed else None
+        run = Run(
+            self,
+            state.with_interrupt(None) if resumed else abandon(state),
+            recorder=recorder,
+            callbacks=callbacks,
+            max_runs=max_runs,
+            until=target if target.names else None,
+            tool_choice=tool_choice,
+            should_pause=options.get("should_pause"),
+            continuation=continuation,
+        )
+        with self._lock:
+            self._runs.add(run)
+        return run
 
     def run(
         self,
         state: State | str,
-        *,
-        callbacks: Callbacks | None = None,
-        max_runs: int | None = None,
+        **options: Unpack[RunOptions],
     ) -> RunResult:
         """`execute` for code that does not await: in a cell, in a script, anywhere.
 
@@ -238,15 +412,27 @@ class Agent(Configured):
 
         Args:
             state: the conversation, or the user's text to begin one.
-            callbacks: further handlers, called before the agent's own.
-            max_runs: model calls allowed in this run.
+            **options: keywords of `execute`.
 
         Raises:
             AgentError: the run failed.
             RunCancelled: it was interrupted; its `state` is how far it came.
         """
-        job: Awaitable[RunResult] = self.execute(state, callbacks=callbacks, max_runs=max_runs)
+        job: Awaitable[RunResult] = self.execute(
+            state,
+            **options,
+        )
         return _late.run_blocking(job)
+
+    def _result(self, run: Run) -> RunResult:
+        return RunResult(
+            status=run.outcome,
+            state=run.state,
+            agent=self,
+            events=tuple(run.recorder.events),
+            tool_result=run.tool_result,
+            usage=run.usage,
+        )
 
     def session(self, *, store: Any = None, conversation_id: str | None = None, title: str | None = None) -> Session:
         """A conversation with this agent that goes on in the background.
@@ -292,10 +478,10 @@ class Agent(Configured):
             return " → ".join(stack.order(hook)) or "nobody"
 
         lines = [f"before_agent ↓ (once per leg): {who('before_agent')}"]
-        for number, step in enumerate(CYCLE):
+        for number, step in enumerate(self.mode.steps):
             lines.append(f"  {'┌─' if number == 0 else '│ '} {(step.__doc__ or '').strip().rstrip('.')}")
             lines += [f"  │     {hook}: {who(hook)}" for hook in _HOOKS_OF_STEP.get(step.__name__, ())]
-        lines.append(f"  └─ {(needs_model.__doc__ or '').strip().rstrip('.')}")
+        lines.append("  └─ Again while there is something the model has not seen: tool results, or a message of a hook")
         lines.append(f"after_agent ↑ (once per leg, whatever the way out): {who('after_agent')}")
         lines.append(
             f"limits: {self.max_runs or DEFAULT_MAX_RUNS} model calls; tools: {', '.join(self.all_tools) or 'none'}"
@@ -319,30 +505,18 @@ _HOOKS_OF_STEP = {
     "before_model": ("before_model",),
     "ask_model": ("wrap_model_call",),
     "after_model": ("after_model",),
+    "gate": ("needs_approval",),
     "run_tools": ("wrap_tool_call",),
 }
 
 
-def _abandon(state: State) -> State:
-    """Let go of a pending interrupt because the person wrote something new instead of answering."""
-    if state.messages[-1].role != "user":
-        kind = state.interrupt.kind if state.interrupt else ""
+def _continuation(state: State) -> Continuation:
+    pending = state.interrupt
+    if pending is None or pending.kind != PAUSE or pending.continuation is None:
+        waits = f"waits for a person ({pending.kind})" if pending else "is not that of a run that was stopped"
         raise AgentError(
-            f"the State waits for a person ({kind}); add the user's next message with state.add_message('…')",
-            type="pending_interrupt",
+            f"the State {waits}; agent.resume goes on with a paused one, agent.execute(state.add_message('…')) with any",
+            type="nothing_to_resume",
             state=state,
         )
-
-    def settle(result: ToolResult) -> ToolResult:
-        if not result.is_interrupt:
-            return result
-        text = f"Tool halted: {result.text}" if state.interrupt and state.interrupt.kind == "halt" else ABANDONED
-        return ToolResult(text, tool_call_id=result.tool_call_id, name=result.name, is_error=True)
-
-    def settled(message: Message) -> Message:
-        if not any(result.is_interrupt for result in message.tool_results):
-            return message
-        return message.model_copy(update={"tool_results": tuple(settle(r) for r in message.tool_results)})
-
-    messages = tuple(settled(message) for message in state.messages)
-    return state.with_messages(messages).with_interrupt(None)
+    return pending.continuation

@@ -8,6 +8,7 @@
         ├── ModelError                the language model or the way to it failed
         ├── ToolError                 a tool tells the model, in words, what went wrong
         ├── AgentError                a run failed; ``.state`` is how far it came
+        ├── MessageRejected           a user's message was not accepted                             (also a ValueError)
         ├── SessionError              a session cannot do what was asked now
         └── StoreError                the database file cannot be used
             ├── StoreLocked           another process holds it; ``.pid`` where known
@@ -107,6 +108,13 @@ class RunCancelled(KeyboardInterrupt):
     def __init__(self, state: State) -> None:
         super().__init__("the run was cancelled; .state holds what it reached")
         self.state = state
+
+
+class MessageRejected(SagentsError, ValueError):
+    """A user's message was not accepted, and nobody but its sender will ever know of it; the text says why.
+
+    A preprocessor raises it to refuse a message in its own words.
+    """
 
 
 class SessionError(SagentsError):

@@ -3,22 +3,32 @@
 from __future__ import annotations
 
 import inspect
+import logging
 import re
 from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from contextvars import copy_context
 from dataclasses import dataclass
-from typing import Any, ClassVar, TypeAlias
+from typing import Any, ClassVar, TypeAlias, TypeVar, cast
 
 from pydantic import BaseModel, ConfigDict, ValidatorFunctionWrapHandler, field_validator, model_validator
 
-from sagents_nb.errors import ConfigurationError, did_you_mean
-from sagents_nb.hooks import HOOKS, STATE_HOOKS, UPWARD_HOOKS, HookRun
-from sagents_nb.interrupts import Interrupt
+from sagents_nb.errors import ConfigurationError, did_you_mean, in_words
+from sagents_nb.hooks import HOOKS, LOOP_HOOKS, STATE_HOOKS, UPWARD_HOOKS, HookRun
+from sagents_nb.interrupts import ApprovalRequest, Interrupt, PendingInterrupt
 from sagents_nb.messages import Message, ToolCall, ToolResult
 from sagents_nb.models.base import ModelRequest
 from sagents_nb.state import State
 from sagents_nb.tools import Tool, ToolContext, as_tool
 
 HookReturn: TypeAlias = State | Interrupt | None
+
+Tools: TypeAlias = Sequence[Tool | Callable[..., Any]]
+Handlers: TypeAlias = Mapping[str, Callable[[Any], object]] | None
+
+T = TypeVar("T")
+
+logger = logging.getLogger("sagents_nb")
 
 
 class Configured(BaseModel):
@@ -55,7 +65,7 @@ class Middleware(Configured):
         must_be_last: the class must stand at the end of the stack.
         before: class names that must come later in the stack, if they are there.
         after: class names that must come earlier in the stack, if they are there.
-        requires: class names that must be in the stack.
+        requires: class names that must be in the stack. In all three, a class stands for its subclasses too.
     """
 
     blocking: ClassVar[bool] = False
@@ -96,15 +106,15 @@ class Middleware(Configured):
 
     # The hooks. These bodies never run: the stack knows who overrides which.
 
-    def system_prompt(self) -> str | Sequence[str]:
-        """Part of the system prompt, asked once when the agent is built."""
+    def system_prompt(self) -> str | Sequence[str] | Awaitable[str | Sequence[str]]:
+        """Part of the system prompt, asked once when the agent is built; several parts get a blank line in between."""
         return ""
 
-    def tools(self) -> Sequence[Tool | Callable[..., Any]]:
+    def tools(self) -> Tools | Awaitable[Tools]:
         """Tools it brings, asked once when the agent is built."""
         return ()
 
-    def callbacks(self) -> Mapping[str, Callable[[Any], object]]:
+    def callbacks(self) -> Handlers | Awaitable[Handlers]:
         """Handlers by event name, called for every event of that name."""
         return {}
 
@@ -134,6 +144,57 @@ class Middleware(Configured):
 
     def after_agent(self, state: State, run: HookRun) -> HookReturn | Awaitable[HookReturn]:
         """Once at the end of a leg, whatever the way out, last middleware first."""
+
+    def needs_approval(
+        self, call: ToolCall, run: HookRun
+    ) -> ApprovalRequest | Awaitable[ApprovalRequest | None] | None:
+        """Whether a person has to decide on a call before it runs; only one middleware of a stack may say so.
+
+        Asked when the model has called the tool, and again for the very call that is about to run, so the answer must
+        depend on nothing but the call and the agent.
+
+        Returns:
+            None: it may run. An `ApprovalRequest`: not without the person.
+        """
+
+    def handle_resume(self, state: State, interrupt: PendingInterrupt, answer: Any, run: HookRun) -> Any:
+        """When a person has answered an interrupt, first middleware first, until one of them settles it.
+
+        Args:
+            state: with the interrupt pending.
+            interrupt: what was asked, as it was when the answer came.
+            answer: the person's; None asks only whose interrupt this is.
+            run: the run that goes on.
+
+        Returns:
+            None or a State: not mine, the next one is asked. ``Resolved(state)``: settled. An `Interrupt`: something
+            is still to be asked.
+        """
+
+    def restorable_interrupt(self, interrupt: PendingInterrupt) -> bool:
+        """Whether an interrupt can be answered after a restart: True if all that needs is in the interrupt itself."""
+        return False
+
+    def on_server_start(self, state: State, server: Any) -> State | Awaitable[State | None] | None:
+        """Once when a conversation's server starts, first middleware first; may return another State."""
+
+    def handle_message(self, message: Any, state: State, server: Any) -> State | Awaitable[State | None] | None:
+        """A message for this middleware arrived at the conversation's server, often from work it started itself.
+
+        Args:
+            message: whatever was sent.
+            state: of the conversation, outside of any run.
+            server: of the conversation.
+
+        Returns:
+            Another State, or None for unchanged.
+        """
+
+    def transform_display_message(self, message: Any) -> Any:
+        """What people see instead of a message of the transcript; the model's copy stays as it is.
+
+        Each middleware is given what the one before it returned, first middleware first. None for unchanged.
+        """
 
 
 @dataclass(frozen=True, slots=True)
@@ -168,6 +229,7 @@ class StackEntry:
         prompt: what it adds to the system prompt.
         tools: names of the tools it brings.
         config: its fields as short text.
+        constraints: where it must stand, in words: ``"last"``, ``"before HumanInTheLoop"``, ``"with FileSystem"``.
     """
 
     name: str
@@ -178,6 +240,7 @@ class StackEntry:
     prompt: str
     tools: tuple[str, ...]
     config: Mapping[str, str]
+    constraints: tuple[str, ...] = ()
 
 
 class Stack:
@@ -190,7 +253,8 @@ class Stack:
         middleware: first to last.
 
     Raises:
-        ConfigurationError: something that is no middleware, two of the same name, or a wrong order.
+        ConfigurationError: something that is no middleware, two of the same name, one whose `system_prompt` or `tools`
+            fails, two tools of the same name, or a wrong order.
     """
 
     def __init__(self, middleware: Sequence[Middleware] = ()) -> None:
@@ -212,10 +276,12 @@ class Stack:
                     prompt=_prompt(item, name),
                     tools=tuple(each.name for each in own),
                     config={key: _short(getattr(item, key)) for key in type(item).model_fields if key != "name"},
+                    constraints=_constraints(item, name),
                 )
             )
         self.entries = tuple(entries)
         self.tools = tuple(tools)
+        self.all_tools()
         for hook in HOOKS:
             bound = [_bind(entry, hook) for entry in self.entries if hook in entry.hooks]
             self._hooks[hook] = tuple(reversed(bound)) if hook in UPWARD_HOOKS else tuple(bound)
@@ -259,38 +325,72 @@ class Stack:
         """The system prompt: the base, then what the middlewares add, a blank line between two."""
         return "\n\n".join(filter(None, [base or "", *(entry.prompt for entry in self.entries)]))
 
+    def all_tools(self, own: Sequence[Tool] = ()) -> dict[str, Tool]:
+        """Every tool by name: the agent's own, then those of the middlewares.
+
+        Args:
+            own: the agent's.
+
+        Raises:
+            ConfigurationError: two have the same name; the text says who brings them.
+        """
+        owned = [("the agent itself: Agent(tools=[…])", tool) for tool in own]
+        tools = iter(self.tools)
+        owned += [(entry.name, next(tools)) for entry in self.entries for _ in entry.tools]
+        owners: dict[str, str] = {}
+        for owner, tool in owned:
+            if tool.name in owners:
+                first = owners[tool.name]
+                raise ConfigurationError(
+                    f"two tools are named {tool.name!r}; rename one with @tool(name='…') or leave one out. "
+                    + (f"Both come from {owner}" if owner == first else f"They come from {first} and from {owner}")
+                )
+            owners[tool.name] = owner
+        return {tool.name: tool for _, tool in owned}
+
     def lint(self) -> list[str]:
         """What is wrong with the order, a sentence each; empty when nothing is."""
         problems = []
-        classes = [entry.class_name for entry in self.entries]
+        gates = [entry.name for entry in self.entries if "needs_approval" in entry.hooks]
+        if len(gates) > 1:
+            problems.append(f"{' and '.join(gates)} both decide what a person has to approve; keep one of them")
+        classes = [_class_names(type(entry.middleware)) for entry in self.entries]
+
+        def there(other: str, among: list[set[str]]) -> bool:
+            return any(other in names for names in among)
+
         for place, entry in enumerate(self.entries):
             item = entry.middleware
-            if item.must_be_last and place != len(classes) - 1:
+            later = self.names[place + 1 :]
+            if item.must_be_last and later:
                 problems.append(
-                    f"{entry.name} must be the last middleware, but {', '.join(classes[place + 1 :])} "
-                    "comes after it; move it to the end of the list"
+                    f"{entry.name} must be the last middleware, but {', '.join(later)} "
+                    f"{'comes' if len(later) == 1 else 'come'} after it; move it to the end of the list"
                 )
             problems += [
                 f"{entry.name} must come before {other}; move it up in the list"
                 for other in item.before
-                if other in classes[:place]
+                if there(other, classes[:place])
             ]
             problems += [
                 f"{entry.name} must come after {other}; move it down in the list"
                 for other in item.after
-                if other in classes[place + 1 :]
+                if there(other, classes[place + 1 :])
             ]
             problems += [
                 f"{entry.name} needs {other} in the stack; add {other}() to the list"
                 for other in item.requires
-                if other not in classes
+                if not there(other, classes)
             ]
         return problems
 
     def __repr__(self) -> str:
         lines = [f"Stack of {len(self)}: {' → '.join(self.names) or 'no middleware'}"]
+        implemented = [hook for hook in HOOKS if self._hooks[hook]]
+        width = max(map(len, (*LOOP_HOOKS, *implemented)))
+        lines += [f"  {hook:<{width}}  {' → '.join(self.order(hook))}" for hook in implemented]
         lines += [
-            f"  {hook:<{max(map(len, HOOKS))}}  {' → '.join(self.order(hook))}" for hook in HOOKS if self._hooks[hook]
+            f"  {entry.name} must stand {', '.join(entry.constraints)}" for entry in self.entries if entry.constraints
         ]
         return "\n".join(lines)
 
@@ -339,20 +439,78 @@ def _bind(entry: StackEntry, hook: str) -> BoundHook:
     )
 
 
+@contextmanager
+def initializing(middleware: str, hook: str) -> Iterator[None]:
+    """Around what a middleware contributes: whatever goes wrong is a ConfigurationError that names both.
+
+    Args:
+        middleware: its name in the stack.
+        hook: which of its hooks is asked.
+    """
+    hook = f"{middleware}.{hook}()"
+    try:
+        yield
+    except Exception as error:
+        words = in_words(error)
+        if not isinstance(error, ConfigurationError):
+            words = f"{hook} raised {type(error).__name__}: {words}"
+        elif not words.startswith(hook):
+            words = f"{hook}: {words}"
+        logger.error("Middleware initialization failed: %s", words)  # noqa: TRY400 - the error raised has the traceback
+        raise ConfigurationError(
+            f"Failed to initialize {middleware}; middleware initialization failed: {words}"
+        ) from error
+
+
+def contribution(function: Callable[[], T | Awaitable[T]]) -> T:
+    """What a hook that is asked when the agent is built answers.
+
+    An `async def` is run to its end in a thread, on a loop of its own: the one that runs here, if one does, cannot wait.
+    """
+    answer = function()
+    if not inspect.iscoroutine(answer):
+        return cast("T", answer)
+    import asyncio
+    from concurrent.futures import ThreadPoolExecutor
+
+    with ThreadPoolExecutor(max_workers=1) as thread:
+        return cast("T", thread.submit(copy_context().run, asyncio.run, answer).result())
+
+
 def _tools(item: Middleware, name: str) -> tuple[Tool, ...]:
-    tools: object = item.tools()
-    if not isinstance(tools, (list, tuple)):
-        raise ConfigurationError(f"{name}.tools() returned {tools!r}; it returns a list of functions or Tools")
-    return tuple(as_tool(each) for each in tools)
+    with initializing(name, "tools"):
+        tools: object = contribution(item.tools)
+        if not isinstance(tools, (list, tuple)):
+            raise ConfigurationError(f"{name}.tools() returned {tools!r}; it returns a list of functions or Tools")
+        return tuple(as_tool(each) for each in tools)
 
 
 def _prompt(item: Middleware, name: str) -> str:
-    prompt = item.system_prompt()
-    if isinstance(prompt, str):
-        return prompt
-    if isinstance(prompt, (list, tuple)) and all(isinstance(part, str) for part in prompt):
-        return "\n\n".join(prompt)
-    raise ConfigurationError(f"{name}.system_prompt() returned {prompt!r}; it returns a str or a list of str")
+    with initializing(name, "system_prompt"):
+        prompt: object = contribution(item.system_prompt)
+        if isinstance(prompt, str):
+            return prompt
+        if isinstance(prompt, (list, tuple)) and all(isinstance(part, str) for part in prompt):
+            return "\n\n".join(prompt)
+        raise ConfigurationError(f"{name}.system_prompt() returned {prompt!r}; it returns a str or a list of str")
+
+
+def _class_names(cls: type) -> set[str]:
+    """What a constraint may call a middleware of this class."""
+    return {base.__name__ for base in cls.__mro__ if issubclass(base, Middleware) and base is not Middleware}
+
+
+def _constraints(item: Middleware, name: str) -> tuple[str, ...]:
+    words = ["last"] if item.must_be_last else []
+    for constraint, preposition in (("before", "before"), ("after", "after"), ("requires", "with")):
+        classes: object = getattr(item, constraint)
+        # A str is a sequence too: of letters, which no class is named, so that the rule would never be broken.
+        if not isinstance(classes, (tuple, list)) or not all(isinstance(other, str) for other in classes):
+            raise ConfigurationError(
+                f"{name}.{constraint} is {classes!r}; it is a tuple of class names: {constraint} = ('HumanInTheLoop',)"
+            )
+        words += [f"{preposition} {other}" for other in classes]
+    return tuple(words)
 
 
 def _summary(cls: type) -> str:

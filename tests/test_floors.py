@@ -20,7 +20,7 @@ ROOT = Path(sagents_nb.__file__).parent
 
 FLOORS = {
     **dict.fromkeys(["value", "ids", "frozen", "errors", "messages", "deltas", "state", "changes"], 1),
-    **dict.fromkeys(["tools", "interrupts", "events", "waiting"], 1),
+    **dict.fromkeys(["tools", "interrupts", "events", "waiting", "preprocess"], 1),
     **dict.fromkeys(["models", "hooks", "stack"], 2),
     **dict.fromkeys(["middleware", "files"], 3),
     **dict.fromkeys(["execution", "agent"], 4),

@@ -13,7 +13,10 @@ import pytest
 
 import sagents_nb
 
-HEAVY = ["ipywidgets", "anywidget", "duckdb", "anthropic", "IPython", "pydantic", "jinja2", "tenacity", "asyncio"]
+HEAVY = [
+    *["ipywidgets", "anywidget", "duckdb", "anthropic", "IPython"],
+    *["pydantic", "jinja2", "tenacity", "asyncio", "opentelemetry"],
+]
 
 PROGRAM = """
 import json, resource, sys
@@ -60,7 +63,7 @@ def test_what_agents_are_made_of_needs_neither_jupyter_nor_a_database_nor_a_prov
 
 def test_an_agent_needs_neither_jupyter_nor_a_database_nor_a_provider() -> None:
     more = "from sagents_nb import Agent, ScriptedModel\nAgent(model=ScriptedModel(['hi'])).run('hello')"
-    heavy = {"ipywidgets", "anywidget", "duckdb", "anthropic", "IPython", "jinja2", "tenacity"}
+    heavy = {"ipywidgets", "anywidget", "duckdb", "anthropic", "IPython", "jinja2", "tenacity", "opentelemetry"}
     assert sorted(modules_after(more) & heavy) == []
 
 
@@ -84,7 +87,7 @@ def test_the_lazy_names_are_those_the_type_checker_sees() -> None:
     assert checked == set(sagents_nb.__all__) - {"__version__"}
 
 
-@pytest.mark.parametrize("package", ["models", "server", "execution", "views", "widgets", "store"])
+@pytest.mark.parametrize("package", ["middleware", "models", "server", "execution", "views", "widgets", "store"])
 def test_what_a_sub_package_promises_is_there(package: str) -> None:
     module = import_module(f"sagents_nb.{package}")
     for name in getattr(module, "__all__", ()):

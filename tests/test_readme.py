@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import ast
+import asyncio
+import inspect
 import re
 import sys
 import types
@@ -18,5 +21,9 @@ def test_every_python_block_runs_in_order(tmp_path: Path, monkeypatch: pytest.Mo
     module = types.ModuleType("readme")
     monkeypatch.setitem(sys.modules, "readme", module)  # dataclasses look their module up
     for block in blocks:
-        exec(compile(block, str(README), "exec"), module.__dict__)
-    assert len(blocks) == 3
+        # As in a notebook, where a cell may await.
+        code = compile(block, str(README), "exec", flags=ast.PyCF_ALLOW_TOP_LEVEL_AWAIT)
+        waiting = eval(code, module.__dict__)
+        if inspect.iscoroutine(waiting):
+            asyncio.run(waiting)
+    assert len(blocks) == 4

@@ -64,6 +64,8 @@ def _take(run: Run, bound: BoundHook, result: object) -> None:
         check_scope(result, run.state, run.agent.scope)
         run.state = result
     elif isinstance(result, Interrupt):
+        if result.state is not None:
+            _take(run, bound, result.state)
         run.interrupt(result, bound.middleware)
     elif result is not None:
         raise TypeError(
@@ -83,6 +85,23 @@ async def call_wrapped(run: Run, bound: BoundHook, *arguments: Any, expect: type
     Raises:
         AgentError: the hook itself raised, or returned something else.
     """
+    words = f"a wrap hook returns the {expect.__name__} that `await call_next(…)` gave, or one of its own"
+    return await call_checked(run, bound, *arguments, expect=expect, words=words)
+
+
+async def call_checked(run: Run, bound: BoundHook, *arguments: Any, expect: type | tuple[type, ...], words: str) -> Any:
+    """Run one hook that does not return a State.
+
+    Args:
+        run: the run.
+        bound: the hook.
+        *arguments: what the hook is called with.
+        expect: the class, or classes, of what it must return.
+        words: the same in words, for the error.
+
+    Raises:
+        AgentError: the hook itself raised, or returned something else.
+    """
     before = run.state
     run.emit(HookStarted(bound.middleware, bound.hook, run.cycle))
     started = time.perf_counter()
@@ -91,10 +110,7 @@ async def call_wrapped(run: Run, bound: BoundHook, *arguments: Any, expect: type
         if inspect.isawaitable(answer):
             answer = await answer
         if not isinstance(answer, expect):
-            raise TypeError(
-                f"it returned a {type(answer).__name__}; a wrap hook returns the {expect.__name__} that "
-                "`await call_next(…)` gave, or one of its own"
-            )
+            raise TypeError(f"it returned a {type(answer).__name__}; {words}")
         if isinstance(answer, Message) and answer.role != "assistant":
             raise TypeError(
                 f"it returned a Message of the role {answer.role!r}; the model's is Message('assistant', …)"

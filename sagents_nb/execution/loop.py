@@ -4,23 +4,20 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
 from sagents_nb.errors import AgentError, ModelError, carry_state
-from sagents_nb.events import CycleStarted, HistoryRepaired, MiddlewarePrepared, RunEnded, RunStarted
+from sagents_nb.events import RunEnded, RunStarted
 from sagents_nb.execution.callbacks import CallbackFailed
 from sagents_nb.execution.cancellation import stop_requests
 from sagents_nb.execution.heartbeat import heartbeat
-from sagents_nb.execution.hooks import call_hook, run_hooks
-from sagents_nb.execution.model_call import ask_model
-from sagents_nb.execution.run import MAX_FAILURES, Run
-from sagents_nb.execution.tool_calls import run_tools
+from sagents_nb.execution.hooks import call_hook
+from sagents_nb.execution.run import Run
+from sagents_nb.interrupts import END
 
 LEAVE_TIMEOUT = 5.0
 """Seconds the after_agent hooks get when the run was cancelled: Stop must not wait for them for ever."""
-
-Step = Callable[[Run], Awaitable[None]]
 
 
 async def run_leg(run: Run) -> None:
@@ -40,10 +37,11 @@ async def run_leg(run: Run) -> None:
         run.emit(RunStarted(resumed=run.resumed))
         with heartbeat():
             async with agent_hooks(run):
-                while not run.stop_if_interrupted() and await cycle(run):
-                    pass
-            run.stop_if_interrupted()  # an after_agent hook may ask for a person too
-        status = "interrupted" if run.interrupted else "completed"
+                go_on = run.step != END and not run.stop_if_interrupted(run.step)
+                while go_on:
+                    go_on = await cycle(run)
+            run.stop_if_interrupted(END)  # an after_agent hook may ask for a person too
+        status = run.outcome
     except asyncio.CancelledError as cancelled:
         status = "cancelled"
         carry_state(cancelled, run.state)
@@ -51,11 +49,14 @@ async def run_leg(run: Run) -> None:
     except (ModelError, CallbackFailed, AgentError) as failure:
         kind = "callback_error" if isinstance(failure, CallbackFailed) else failure.type
         error = run.fail(kind, str(failure))
+        for note in getattr(failure, "__notes__", ()):
+            error.add_note(note)
         raise error from failure
     except Exception as failure:  # a mistake of the toolkit itself; what was recorded must still say what happened
         words = f"{type(failure).__name__}: {failure}"
         raise
     finally:
+        run.ended = True
         ended = RunEnded(
             status=status,
             error=error.message if error else words,
@@ -71,64 +72,20 @@ async def run_leg(run: Run) -> None:
 
 
 async def cycle(run: Run) -> bool:
-    """One pass of the loop.
+    """One pass of the loop, or what is left of one that was stopped.
 
     Returns:
-        Whether there is to be another.
+        Whether there is to be another: while there is something the model has not seen.
     """
-    for step in CYCLE:
+    steps = run.steps_left()
+    for place, step in enumerate(steps):
         await step(run)
         if stop_requests() > run.stop_requests:  # a hook or a tool swallowed the cancellation; Stop is Stop
             raise asyncio.CancelledError
-        if run.stop_if_interrupted():
+        following = steps[place + 1].__name__ if place + 1 < len(steps) else run.after_cycle
+        if run.stop_if_interrupted(following):
             return False
-    return needs_model(run)
-
-
-async def check_limits(run: Run) -> None:
-    """Check limits [loop]."""
-    if run.failures >= MAX_FAILURES:
-        raise run.fail(
-            "exceeded_failure_count",
-            f"in {MAX_FAILURES} turns in a row all tool calls failed; the tool results in .state say why",
-        )
-    if run.cycle >= run.max_runs:
-        raise run.fail(
-            "exceeded_max_runs",
-            "Max number of automated turns reached. You may continue if desired. "
-            f"(max_runs is {run.max_runs} model calls)",
-        )
-    run.cycle += 1
-    run.emit(CycleStarted(cycle=run.cycle))
-
-
-async def repair(run: Run) -> None:
-    """Repair the history: every tool call has exactly one result [loop, not middleware]."""
-    messages, repairs = run.history.check(run.state.messages)
-    run.sound = messages
-    if repairs:
-        run.state = run.state.with_messages(messages)
-        run.emit(HistoryRepaired(cycle=run.cycle, repairs=repairs))
-
-
-async def before_model(run: Run) -> None:
-    """before_model ↓."""
-    await run_hooks(run, "before_model")
-    run.emit(MiddlewarePrepared(cycle=run.cycle, state=run.state))
-
-
-async def after_model(run: Run) -> None:
-    """after_model ↑."""
-    await run_hooks(run, "after_model")
-
-
-CYCLE: tuple[Step, ...] = (check_limits, repair, before_model, ask_model, after_model, run_tools)
-"""One pass of the loop, in order. `agent.explain()` prints it from here."""
-
-
-def needs_model(run: Run) -> bool:
-    """Again while there is something the model has not seen: tool results, or a message that a hook put in."""
-    return run.state.messages[-1].role in ("user", "tool") if run.state.messages else False
+    return run.needs_model and not run.finished
 
 
 @asynccontextmanager

@@ -37,6 +37,7 @@ async def ask_model(run: Run) -> None:
         system=run.agent.system_prompt,
         messages=run.state.messages,
         tools=tuple(run.agent.all_tools.values()),
+        tool_choice=run.tool_choice,
         model=run.agent.model,
     )
     try:
@@ -45,6 +46,7 @@ async def ask_model(run: Run) -> None:
         keep_partial(run)
         raise
     run.partial = None
+    run.unseen = False
     add_message(run, message)
 
 
@@ -58,6 +60,8 @@ def keep_partial(run: Run) -> None:
 def add_message(run: Run, message: Message) -> None:
     """Put a message at the end of the State and say so."""
     run.state = run.state.add_message(message)
+    if message.usage is not None:
+        run.usage += message.usage
     run.emit(MessageAdded(message=message, cycle=run.cycle))
 
 

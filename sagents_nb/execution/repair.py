@@ -7,6 +7,12 @@ from sagents_nb.messages import Message, ToolCall, ToolResult
 NOT_EXECUTED = "Tool call {name} was not executed: the conversation went on before it could be completed."
 """Result put in for a call that has none."""
 
+NOT_RESUMED = (
+    "Tool call {name} was interrupted and could not be resumed: what it waited for is not known any more "
+    "(incompatible data)."
+)
+"""Result put in the place of one that waits for a person although nobody is asked."""
+
 
 def repair_history(messages: tuple[Message, ...]) -> tuple[tuple[Message, ...], tuple[str, ...]]:
     """Give every tool call exactly one result, and every result its call.
@@ -17,7 +23,7 @@ def repair_history(messages: tuple[Message, ...]) -> tuple[tuple[Message, ...], 
     Returns:
         The messages (the very same tuple when nothing is wrong), and a sentence for every repair: results put in
         for calls without one, results without a call left out, doubles left out, results put in the order of the
-        calls, results of several tool messages gathered in one.
+        calls, results of several tool messages gathered in one, results that wait for nobody answered.
     """
     repaired: list[Message] = []
     repairs: list[str] = []
@@ -56,7 +62,11 @@ def _answer(calls: tuple[ToolCall, ...], following: list[Message], repairs: list
     for call in calls:
         results = given.get(call.id)
         if results:
-            answer.append(results.pop(0))
+            result = results.pop(0)
+            if result.is_interrupt:
+                result = not_executed(call, NOT_RESUMED)
+                repairs.append(f"answered {call.name} ({call.id}), which waited for a person whom nobody asks any more")
+            answer.append(result)
         else:
             answer.append(not_executed(call))
             repairs.append(f"put in a result for {call.name} ({call.id}), which had none")

@@ -5,8 +5,8 @@ from __future__ import annotations
 import asyncio
 import time
 import uuid
-from collections.abc import Mapping
-from typing import Any, Protocol
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, Literal, Protocol, TypedDict
 
 from sagents_nb.errors import AgentError
 from sagents_nb.events import Event, Published, RunInterrupted
@@ -14,10 +14,12 @@ from sagents_nb.execution.callbacks import Callbacks, fan_out
 from sagents_nb.execution.recorder import Recorder
 from sagents_nb.execution.repair import HistoryKeeper
 from sagents_nb.execution.scope_guard import refuse_scope
+from sagents_nb.execution.tracing import trace_of
+from sagents_nb.execution.until import Until
 from sagents_nb.frozen import freeze
 from sagents_nb.hooks import HookRun
-from sagents_nb.interrupts import Interrupt, PendingInterrupt
-from sagents_nb.messages import Message
+from sagents_nb.interrupts import END, PAUSE, Continuation, Interrupt, PendingInterrupt
+from sagents_nb.messages import Message, ToolResult, Usage
 from sagents_nb.models.base import ChatModel
 from sagents_nb.stack import Stack
 from sagents_nb.state import State
@@ -28,6 +30,16 @@ DEFAULT_MAX_RUNS = 50
 
 MAX_FAILURES = 3
 """Consecutive turns whose tool calls all failed, after which the run ends; the reference's limit."""
+
+
+class RunOptions(TypedDict, total=False):
+    """Keywords of ``agent.execute`` and of those that run like it; what they mean stands there."""
+
+    callbacks: Callbacks | None
+    max_runs: int | None
+    until_tool: str | Sequence[str] | None
+    until_tool_success: str | Sequence[str] | None
+    should_pause: Callable[[], object] | None
 
 
 class RunnableAgent(Protocol):
@@ -54,6 +66,16 @@ class RunnableAgent(Protocol):
         ...
 
     @property
+    def name(self) -> str | None:
+        """What people call it."""
+        ...
+
+    @property
+    def otel_attributes(self) -> Mapping[str, Any]:
+        """Attributes of every span of its runs."""
+        ...
+
+    @property
     def max_runs(self) -> int | None:
         """Model calls in one run."""
         ...
@@ -71,6 +93,11 @@ class RunnableAgent(Protocol):
     @property
     def all_tools(self) -> Mapping[str, Tool]:
         """Its own tools and those of its middlewares, by name."""
+        ...
+
+    @property
+    def mode(self) -> Any:
+        """Its `Mode`: the steps of a cycle."""
         ...
 
     @property
@@ -101,6 +128,10 @@ class Run:
         recorder: where events go.
         callbacks: further handlers, called before the agent's own.
         max_runs: model calls allowed, by default the agent's, then `DEFAULT_MAX_RUNS`.
+        until: the tools that end it.
+        tool_choice: what the model is told of its choice among the tools, see `ModelRequest`.
+        should_pause: asked before every model call and before the tools of an answer whether to stop there.
+        continuation: where it goes on, if it was stopped before.
     """
 
     def __init__(
@@ -111,26 +142,43 @@ class Run:
         recorder: Recorder | None = None,
         callbacks: Callbacks | None = None,
         max_runs: int | None = None,
+        until: Until | None = None,
+        tool_choice: str = "auto",
+        should_pause: Callable[[], object] | None = None,
+        continuation: Continuation | None = None,
     ) -> None:
         self.agent = agent
         self.run_id = uuid.uuid4().hex
         self.agent_id = agent.agent_id
         self.state = state
         self.recorder = recorder or Recorder()
-        self.max_runs = max_runs or agent.max_runs or DEFAULT_MAX_RUNS
-        self.cycle = 0
-        self.failures = 0
-        self.resumed = False
+        self.resumed = continuation is not None
+        before = continuation or Continuation()
+        self.max_runs = max_runs or before.max_runs or agent.max_runs or DEFAULT_MAX_RUNS
+        self.until = until or Until(before.until_tool, success=before.until_success)
+        self.tool_choice = tool_choice
+        self.tool_result: ToolResult | None = None
+        self.cycle = before.cycle
+        self.failures = before.failures
+        self.step = before.step
+        self.finished = False
+        self.ended = False
+        self.approved: set[str] = set()  # digests of the calls that a person approved
+        self.unseen = self.resumed and _has_unseen_results(state)
+        self.usage = Usage()
+        self._should_pause = should_pause
+        self._pause_asked = False
         self.history = agent.history_of(state.conversation_id)
         self.sound: tuple[Message, ...] | None = None  # the very messages that were found right last
         self.partial: Message | None = None
         self.interrupts: list[PendingInterrupt] = []
-        self.interrupted = False
+        self.outcome: Literal["completed", "interrupted", "paused"] = "completed"
         self.entered: set[str] = set()
         self.slow_hooks: set[tuple[str, str]] = set()
         self.started = time.perf_counter()
         self.loop: asyncio.AbstractEventLoop | None = None
         self.stop_requests = 0
+        self._trace = trace_of(agent, conversation_id=state.conversation_id, attributes=agent.otel_attributes)
         self._call_back = fan_out([callbacks or {}, *agent.all_callbacks])
         self._notes = agent.locals_of(state.conversation_id)
         self._hook_runs: dict[str, HookRun] = {}
@@ -144,6 +192,8 @@ class Run:
         event.run_id = self.run_id
         event.agent_id = self.agent_id
         self.recorder.record(event)
+        if self._trace is not None:
+            self._trace(event)
         if self._call_back is not None:
             self._call_back(event)
 
@@ -191,27 +241,82 @@ class Run:
         self.interrupts.append(pending)
         return pending
 
-    def stop_if_interrupted(self) -> bool:
+    def stop_if_interrupted(self, following: str) -> bool:
         """Put what was noted into the State; True when the run has to stop.
 
-        A halt among several wins: it is what the person is shown.
+        A halt among several wins: it is what the person is shown. A pause among others is none: the run stops anyway.
+
+        Args:
+            following: the step it goes on with when it is resumed.
         """
         if not self.interrupts:
-            return self.interrupted
+            return self.outcome != "completed"
         noted, self.interrupts = self.interrupts, []
-        self.interrupted = True
-        halt = next((item for item in noted if item.kind == "halt"), None)
-        if halt is not None:
-            pending = halt
-        elif len(noted) == 1:
-            pending = noted[0]
-        else:
-            message = "; ".join(item.message for item in noted if item.message)
-            pending = PendingInterrupt(kind="multiple", message=message, members=tuple(noted))
+        pending = _one_of([item for item in noted if item.kind != PAUSE] or noted[:1])
+        self.outcome = "paused" if pending.kind == PAUSE else "interrupted"
+        pending = pending.replace(
+            continuation=Continuation(
+                step=following,
+                messages=len(self.state.messages),
+                cycle=self.cycle,
+                failures=self.failures,
+                max_runs=self.max_runs,
+                until_tool=self.until.names,
+                until_success=self.until.success,
+            )
+        )
         self.state = self.state.with_interrupt(pending)
         self.emit(RunInterrupted(kind=pending.kind, message=pending.message, interrupt_id=pending.id))
         return True
 
+    def steps_left(self) -> tuple[Any, ...]:
+        """The steps of the coming cycle: all of the mode's, or those from where the run was stopped."""
+        steps: tuple[Any, ...] = self.agent.mode.steps
+        step, self.step = self.step, ""
+        places = [place for place, each in enumerate(steps) if each.__name__ == step]
+        return steps[places[-1] :] if places else steps
+
+    @property
+    def after_cycle(self) -> str:
+        """What follows the last step of the present cycle: the beginning of the next one, or the end."""
+        return "" if self.needs_model and not self.finished else END
+
+    @property
+    def needs_model(self) -> bool:
+        """Whether there is something the model has not seen: tool results, or a message that a hook put in."""
+        messages = self.state.messages
+        return self.unseen or (bool(messages) and messages[-1].role in ("user", "tool"))
+
+    def ask_pause(self) -> None:
+        """Have the run stop before its next model call or its next tools; from any thread."""
+        self._pause_asked = True
+
+    def wants_pause(self) -> bool:
+        """Whether somebody asked for a pause; asked once, it is told once."""
+        asked, self._pause_asked = self._pause_asked, False
+        return asked or (self._should_pause is not None and bool(self._should_pause()))
+
     def fail(self, type: str, message: str) -> AgentError:
         """An `AgentError` with the State so far, to be raised."""
         return AgentError(message, type=type, state=self.state)
+
+
+def _has_unseen_results(state: State) -> bool:
+    """Whether the tools of the model's latest calls have answered."""
+    for message in reversed(state.messages):
+        if message.role == "tool":
+            return True
+        if message.role == "assistant" and message.tool_calls:
+            return False
+    return False
+
+
+def _one_of(noted: list[PendingInterrupt]) -> PendingInterrupt:
+    """What the person is asked when several things want one."""
+    if len(noted) == 1:
+        return noted[0]
+    halt = next((item for item in noted if item.kind == "halt"), None)
+    if halt is not None:
+        return halt.replace(members=tuple(item for item in noted if item is not halt))
+    message = "; ".join(item.message for item in noted if item.message)
+    return PendingInterrupt(kind="multiple", message=message, members=tuple(noted))

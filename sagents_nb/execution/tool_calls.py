@@ -14,12 +14,14 @@ from sagents_nb.errors import ToolError, did_you_mean, in_words
 from sagents_nb.events import MessageAdded, StateUpdated, ToolAbandoned, ToolEnded, ToolStarted
 from sagents_nb.execution.cancellation import stop_requests
 from sagents_nb.execution.capture import Output, captured
+from sagents_nb.execution.gate import refusal
 from sagents_nb.execution.hooks import call_wrapped
 from sagents_nb.execution.repair import not_executed
 from sagents_nb.execution.run import Run
 from sagents_nb.execution.scope_guard import check_scope
 from sagents_nb.execution.threads import in_thread
 from sagents_nb.execution.tool_values import as_result
+from sagents_nb.execution.waiting_calls import waiting_calls
 from sagents_nb.messages import Message, ToolCall, ToolResult
 from sagents_nb.state import State, StateUpdate
 from sagents_nb.tools import Tool, ToolContext
@@ -33,6 +35,7 @@ async def run_tools(run: Run) -> None:
     """tools, each wrapped by wrap_tool_call; concurrent; results in call order; updates folded in call order."""
     calls = waiting_calls(run.state)
     if not calls:
+        run.failures = 0
         return
     results: list[ToolResult | None] = [None] * len(calls)
     unanswered = CANCELLED
@@ -52,16 +55,9 @@ async def run_tools(run: Run) -> None:
         message = Message("tool", tool_results=answered)
         added = tuple(message for result in answered if result.update is not None for message in result.update.messages)
         run.state = run.state.add_messages((message, *added))
+        run.unseen = True
         run.emit(MessageAdded(message=message, cycle=run.cycle))
     run.failures = run.failures + 1 if all(result.is_error for result in answered) else 0
-
-
-def waiting_calls(state: State) -> tuple[ToolCall, ...]:
-    """The calls of the last message, if it is a complete message of the model."""
-    last = state.messages[-1] if state.messages else None
-    if last is None or last.role != "assistant" or last.status != "complete":
-        return ()
-    return last.tool_calls
 
 
 def _batches(run: Run, calls: tuple[ToolCall, ...]) -> Iterator[list[int]]:
@@ -145,7 +141,8 @@ async def _run_call(run: Run, call: ToolCall, snapshot: State, keep: Callable[[T
 
 async def _wrapped(run: Run, call: ToolCall, context: ToolContext, output: Output) -> ToolResult:
     async def body(call: ToolCall) -> ToolResult:
-        return await _execute(run, call, context, output)
+        refused = await refusal(run, call)
+        return await _execute(run, call, context, output) if refused is None else _error(call, refused)
 
     step: Callable[[ToolCall], Awaitable[ToolResult]] = body
     for bound in reversed(run.agent.stack.hooks("wrap_tool_call")):
@@ -177,7 +174,8 @@ async def _execute(run: Run, call: ToolCall, context: ToolContext, output: Outpu
         if tool is None:
             known = run.agent.all_tools
             raise ToolError(
-                f"There is no tool {call.name!r}{did_you_mean(call.name, known)}. Tools: {', '.join(known) or 'none'}."
+                f"Tool call made to {call.name} but tool not found{did_you_mean(call.name, known)}. "
+                f"Tools: {', '.join(known) or 'none'}."
             )
         if call.invalid_arguments is not None:
             raise ToolError(

@@ -43,7 +43,10 @@ def as_result(value: Any, call: ToolCall, context: ToolContext) -> ToolResult:
     match value:
         case Interrupt():
             # A placeholder: the run stops, and a person's answer takes its place.
-            return ToolResult(value.message or value.kind, is_interrupt=True, processed=value, **identity)
+            update = _as_update(value.state, context)
+            return ToolResult(
+                value.message or value.kind, is_interrupt=True, processed=value, update=update, **identity
+            )
         case ToolResult():
             if value.is_interrupt and not isinstance(value.processed, Interrupt):
                 raise ValueError("a result that waits for a person says for what: return Interrupt(kind, message)")

@@ -49,6 +49,8 @@ class AnthropicModel(ChatModel):
         ConfigurationError: a setting is out of range.
     """
 
+    provider = "anthropic"
+
     def __init__(
         self,
         name: str,

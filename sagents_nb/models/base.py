@@ -46,6 +46,8 @@ class ChatModel(abc.ABC):
     """
 
     name: str = "model"
+    provider: str = "custom"
+    """Whose model it is, for tracing: a word of OpenTelemetry's, such as ``"anthropic"``, or one of its own."""
 
     @abc.abstractmethod
     def stream(self, request: ModelRequest) -> AsyncIterator[Delta]:

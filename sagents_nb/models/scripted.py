@@ -35,6 +35,8 @@ class ScriptedModel(ChatModel):
         ConfigurationError: a turn is of none of these kinds.
     """
 
+    provider = "scripted"
+
     def __init__(
         self,
         turns: Iterable[Turn],

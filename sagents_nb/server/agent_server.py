@@ -246,7 +246,7 @@ class AgentServer:
                 leg.cancel()
             await asyncio.wait({leg})
             leg.result()
-            return "interrupted" if run.interrupted else "idle"
+            return "idle" if run.outcome == "completed" else run.outcome
         except asyncio.CancelledError as cancelled:
             if leg is None or not leg.done():
                 raise  # the runtime ends

@@ -8,16 +8,6 @@ from typing import Any, Protocol
 from sagents_nb.events import Event
 from sagents_nb.state import State
 
-HOOKS = (
-    "before_agent",
-    "before_model",
-    "wrap_model_call",
-    "after_model",
-    "wrap_tool_call",
-    "after_agent",
-)
-"""Hooks that run, in the order of the loop; `system_prompt` and `tools` only contribute."""
-
 
 class EntryLike(Protocol):
     """One middleware of a stack."""
@@ -36,6 +26,8 @@ class EntryLike(Protocol):
     def prompt(self) -> str: ...
     @property
     def config(self) -> Mapping[str, str]: ...
+    @property
+    def constraints(self) -> tuple[str, ...]: ...
 
 
 class StackLike(Protocol):

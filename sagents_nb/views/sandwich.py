@@ -9,8 +9,9 @@ from typing import Any
 from markupsafe import Markup
 
 from sagents_nb.events import Event
+from sagents_nb.hooks import LOOP_HOOKS
 from sagents_nb.views._render import alone, call, render
-from sagents_nb.views._types import HOOKS, EntryLike, StackLike
+from sagents_nb.views._types import EntryLike, StackLike
 from sagents_nb.views.activity import MODEL, Activity, Cell, cell_id
 
 
@@ -104,9 +105,9 @@ def sandwich(
         opened=opened or (),
         entries=entries,
         activity=activity,
-        hooks=HOOKS,
-        phases={hook: groups(layers(stack, hook)) for hook in HOOKS if not hook.startswith("wrap_")},
-        wraps={hook: [layer for layer in layers(stack, hook) if layer.runs] for hook in HOOKS if "wrap" in hook},
+        hooks=LOOP_HOOKS,
+        phases={hook: groups(layers(stack, hook)) for hook in LOOP_HOOKS if not hook.startswith("wrap_")},
+        wraps={hook: [layer for layer in layers(stack, hook) if layer.runs] for hook in LOOP_HOOKS if "wrap" in hook},
         tools=tool_rows(stack, tools, activity),
         model=model,
         model_cell=MODEL,

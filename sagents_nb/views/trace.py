@@ -9,6 +9,7 @@ from markupsafe import Markup
 
 from sagents_nb import events as ev
 from sagents_nb.changes import Change
+from sagents_nb.interrupts import PAUSE
 from sagents_nb.views._render import alone, call, render
 from sagents_nb.views.format import clip_line, duration, plural, preview
 
@@ -125,7 +126,8 @@ def line_of(event: ev.Event) -> Line | None:
             lost = f"two calls wrote {', '.join(event.conflicts)}; the later won" if event.conflicts else ""
             return Line(key, at, "state", "tools changed the state", detail=lost, changes=event.changes)
         case ev.RunInterrupted():
-            return Line(key, at, "loop", "waits for a person", event.kind, detail=clip_line(event.message, 200))
+            waits = "paused" if event.kind == PAUSE else "waits for a person"
+            return Line(key, at, "loop", waits, event.kind, detail=clip_line(event.message, 200))
         case ev.Published():
             return Line(key, at, "session", event.name, event.source, detail=preview(event.data, 160))
         case ev.StatusChanged():

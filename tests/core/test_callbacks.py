@@ -202,7 +202,7 @@ async def test_wrong_callbacks_are_refused_where_they_are_given(given: Any, word
     assert words in str(caught.value)
     with pytest.raises(ConfigurationError) as caught:
         Agent(model=ScriptedModel([]), middleware=[Brings()])
-    assert str(caught.value).startswith("Brings.callbacks(): ")
+    assert "initialization failed: Brings.callbacks(): " in str(caught.value)
     with pytest.raises(ConfigurationError) as caught:
         await Agent(model=ScriptedModel([])).execute("go", callbacks=given)
     assert str(caught.value).startswith("execute(callbacks=…): ")

@@ -28,7 +28,8 @@ from sagents_nb import (
     tools as tools_module,
 )
 from sagents_nb.events import StateUpdated
-from sagents_nb.execution import loop, model_call, tool_calls
+from sagents_nb.execution import loop, model_call, steps, tool_calls
+from sagents_nb.execution.run import Run
 from sagents_nb.frozen import FrozenList
 from tests.support.cancelled import state_reached
 
@@ -172,8 +173,15 @@ async def n_means_n_model_calls_each_answered() -> None:
 
 def limit_after_the_model(patch: pytest.MonkeyPatch) -> None:
     """As the reference has it: N means N - 1 useful calls."""
-    first, *rest = loop.CYCLE
-    patch.setattr(loop, "CYCLE", (*rest[:3], first, *rest[3:]))
+    late = (
+        steps.repair,
+        steps.before_model,
+        model_call.ask_model,
+        steps.check_limits,
+        steps.after_model,
+        tool_calls.run_tools,
+    )
+    patch.setattr(Run, "steps_left", lambda _run: late)
 
 
 async def three_failed_turns_in_a_row_end_the_run_and_a_good_one_begins_anew() -> None:
@@ -187,7 +195,7 @@ async def three_failed_turns_in_a_row_end_the_run_and_a_good_one_begins_anew() -
 
 
 def no_failures_counted(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(loop, "MAX_FAILURES", 99)
+    patch.setattr(steps, "MAX_FAILURES", 99)
 
 
 async def a_tool_that_fails_never_fails_the_run() -> None:

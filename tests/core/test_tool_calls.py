@@ -32,7 +32,7 @@ from sagents_nb import (
     tool,
 )
 from sagents_nb.events import StateUpdated, ToolAbandoned, ToolEnded
-from sagents_nb.execution import capture, loop, model_call, tool_calls
+from sagents_nb.execution import capture, model_call, steps, tool_calls
 from sagents_nb.execution.repair import HistoryKeeper
 from sagents_nb.execution.result import RunResult
 from tests.support.cancelled import state_reached
@@ -215,7 +215,7 @@ async def test_whatever_goes_wrong_in_a_tool_is_an_error_the_model_sees(body: Ca
 
 
 ASKED_WRONGLY: list[tuple[ToolCall, str]] = [
-    (ToolCall("lat", {"n": 1}), "There is no tool 'lat' (did you mean 'late'?). Tools: late, find."),
+    (ToolCall("lat", {"n": 1}), "Tool call made to lat but tool not found (did you mean 'late'?). Tools: late, find."),
     (
         ToolCall("find", {"file_path": "/a"}),
         "Missing parameters: path. Got file_path (did you mean 'path'?). Parameters of find: path, depth.",
@@ -387,7 +387,7 @@ async def test_three_turns_in_a_row_in_which_all_calls_failed_end_the_run() -> N
 
 
 async def test_without_that_limit_the_run_goes_on(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(loop, "MAX_FAILURES", 99)
+    monkeypatch.setattr(steps, "MAX_FAILURES", 99)
     with pytest.raises(AssertionError):
         await three_failed_turns()
 

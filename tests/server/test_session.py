@@ -193,7 +193,7 @@ def test_a_mistake_of_the_toolkit_itself_is_shown_too(monkeypatch: pytest.Monkey
         async def run_hooks(*_arguments: object) -> None:
             raise LookupError("a bug")
 
-        patch.setattr("sagents_nb.execution.loop.run_hooks", run_hooks)
+        patch.setattr("sagents_nb.execution.steps.run_hooks", run_hooks)
         session.send("break")
         assert session.wait(TIMEOUT) == "error"
     assert session.error == "LookupError: a bug"
