@@ -179,7 +179,7 @@ def in_words(error: BaseException) -> str:
 def did_you_mean(word: str, known: Iterable[str]) -> str:
     """Spelling hint for an unknown word.
 
-    The best of: the same word in other capitals; a name that contains the other ("path" and "file_path"); a similar
+    The best of: the same word in other capitals; the same letters in another order; a name that contains the other ("path" and "file_path"); a similar
     spelling.
 
     Args:
@@ -201,6 +201,8 @@ def _closeness(word: str, name: str) -> float:
     short, long = sorted((one, other), key=len)
     if len(short) > 2 and short in long:
         return 0.7 + 0.3 * len(short) / len(long)
+    if len(one) == len(other) < 50 and sorted(one) == sorted(other):
+        return 0.99  # letters that changed places, the commonest slip
     matcher = difflib.SequenceMatcher(None, one, other)
     # The quick ones are upper bounds: a name of a million characters, which a model may send, is not compared.
     if matcher.real_quick_ratio() < SIMILAR or matcher.quick_ratio() < SIMILAR:

@@ -42,7 +42,10 @@ class Contender:
 
 
 OURS = Contender(
-    "sagents_nb", "sagents", "from sagents_nb import Agent, Message, Middleware, ScriptedModel, State, tool", "sagents-nb"
+    "sagents_nb",
+    "sagents",
+    "from sagents_nb import Agent, Message, Middleware, ScriptedModel, State, tool",
+    "sagents-nb",
 )
 PEERS = (
     Contender(
@@ -133,7 +136,7 @@ ROWS = {
     "growth": Row("the same, last over first", _growth, "×", 2, compare=False),
 }
 
-NOTES = f"""\
+NOTES = """\
 What is compared
 - CPU time of a fresh process per measurement, user and system, all threads; contenders take turns. "×" is how many
   times this project's cost a peer takes, of the same line. On a busy machine the minimum says more than the median.
@@ -264,9 +267,7 @@ def markdown(lines: list[list[str]]) -> str:
         ]
         rows.append(f"| {' | '.join(cells)} |")
         if number == 0:
-            rule = [
-                "-" * width if column < 2 else "-" * (width - 1) + ":" for column, width in enumerate(widths)
-            ]
+            rule = ["-" * width if column < 2 else "-" * (width - 1) + ":" for column, width in enumerate(widths)]
             rows.append(f"| {' | '.join(rule)} |")
     return "\n".join(rows)
 
