@@ -48,6 +48,7 @@ async def ask_model(run: Run) -> None:
         tool_choice=run.tool_choice,
         model=run.agent.model,
     )
+    run.partial = None  # a request that a wrap hook left to itself may have come to its end since
     try:
         message = await call(request)
     except BaseException:  # whoever is to blame, the person has read it
