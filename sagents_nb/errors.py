@@ -21,7 +21,6 @@
 
 from __future__ import annotations
 
-import difflib
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -31,8 +30,8 @@ if TYPE_CHECKING:
     from sagents_nb.state import State
 
 
-SIMILAR = 0.6
-"""Share of two words that must agree (`difflib`'s ratio) for one to be suggested for the other; difflib's own default."""
+SIMILAR = 0.7
+"""Jaro similarity above which one word is suggested for another; the reference's limit."""
 
 
 class SagentsError(Exception):
@@ -189,8 +188,9 @@ def did_you_mean(word: str, known: Iterable[str]) -> str:
     Returns:
         ``" (did you mean 'pay'?)"``, or an empty string when nothing is close.
     """
-    best = max(known, key=lambda name: _closeness(word, name), default=None)
-    return f" (did you mean {best!r}?)" if best is not None and _closeness(word, best) else ""
+    scores = ((_closeness(word, name), -abs(len(name) - len(word)), name) for name in known)
+    best = max(scores, key=lambda score: score[:2], default=(0.0, 0, ""))  # of equals the one of the same length
+    return f" (did you mean {best[2]!r}?)" if best[0] else ""
 
 
 def _closeness(word: str, name: str) -> float:
@@ -201,11 +201,28 @@ def _closeness(word: str, name: str) -> float:
     short, long = sorted((one, other), key=len)
     if len(short) > 2 and short in long:
         return 0.7 + 0.3 * len(short) / len(long)
-    if len(one) == len(other) < 50 and sorted(one) == sorted(other):
-        return 0.99  # letters that changed places, the commonest slip
-    matcher = difflib.SequenceMatcher(None, one, other)
-    # The quick ones are upper bounds: a name of a million characters, which a model may send, is not compared.
-    if matcher.real_quick_ratio() < SIMILAR or matcher.quick_ratio() < SIMILAR:
+    # One letter is in too many words. A word of a million, which a model may send, is too long to be meant for a name,
+    # whatever letters they share.
+    if len(short) < 2 or len(short) <= len(long) * (3 * SIMILAR - 2):
         return 0.0
-    ratio = matcher.ratio()
-    return ratio if ratio >= SIMILAR else 0.0
+    similarity = _jaro(short, long)
+    return similarity if similarity > SIMILAR else 0.0
+
+
+def _jaro(short: str, long: str) -> float:
+    """Jaro's similarity of two words: unlike `difflib`'s ratio it forgives letters that changed places."""
+    reach = max(len(long) // 2 - 1, 1)  # Jaro has 0 for three letters, and no "pay" for "pya"
+    free = [True] * len(long)
+    found: list[str] = []
+    for place, letter in enumerate(short):
+        for other in range(max(0, place - reach), min(len(long), place + reach + 1)):
+            if free[other] and long[other] == letter:
+                free[other] = False
+                found.append(letter)
+                break
+    if not found:
+        return 0.0
+    ordered = [letter for letter, left in zip(long, free, strict=True) if not left]
+    swapped = sum(one != other for one, other in zip(found, ordered, strict=True)) / 2
+    count = len(found)
+    return round((count / len(short) + count / len(long) + (count - swapped) / count) / 3, 6)

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import difflib
-
 import pytest
 
+from sagents_nb import errors
 from sagents_nb.errors import did_you_mean
 
 HINTS: list[tuple[str, list[str], str | None]] = [
@@ -20,13 +19,17 @@ HINTS: list[tuple[str, list[str], str | None]] = [
     ("FilePath", ["path"], "path"),
     ("path", ["path" + "_and_more" * 9], "path" + "_and_more" * 9),
     ("id", ["agent_id"], None),  # two letters are in too many words
-    ("x", ["extra"], None),
+    ("x", ["extra", "xy"], None),  # and one in nearly all
     # similar spelling
     ("pya", ["pay", "stop"], "pay"),
     ("get_wether", ["get_weather", "get_water_level"], "get_weather"),
     ("Wether", ["weather"], "weather"),
     ("Agnt", ["Agent"], "Agent"),
     ("cuont", ["count", "country"], "count"),
+    ("modle", ["mode", "model"], "model"),  # letters that changed places are likelier than one too many
+    ("dwayne", ["duane"], "duane"),
+    ("pay", ["stop"], None),
+    ("dixon", ["dicksonx"], "dicksonx"),
     # a containing word against a similar one
     ("fiel", ["field", "file_path"], "field"),
     ("paths", ["path", "baths"], "path"),
@@ -47,5 +50,5 @@ def test_the_closest_word_is_offered_if_one_is_close(word: str, known: list[str]
 
 
 def test_a_word_of_a_million_letters_is_not_compared_letter_by_letter(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(difflib.SequenceMatcher, "ratio", lambda self: pytest.fail("it was compared"))
+    monkeypatch.setattr(errors, "_jaro", lambda short, long: pytest.fail("it was compared"))
     assert did_you_mean("ab" * 500_000, [f"tool_{number}" for number in range(50)]) == ""
