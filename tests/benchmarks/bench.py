@@ -42,7 +42,10 @@ class Contender:
 
 
 OURS = Contender(
-    "sagents_nb", "sagents", "from sagents_nb import Agent, Message, Middleware, ScriptedModel, State, tool", "sagents-nb"
+    "sagents_nb",
+    "sagents",
+    "from sagents_nb import Agent, Message, Middleware, ScriptedModel, State, tool",
+    "sagents-nb",
 )
 PEERS = (
     Contender(
@@ -133,7 +136,7 @@ ROWS = {
     "growth": Row("the same, last over first", _growth, "×", 2, compare=False),
 }
 
-NOTES = f"""\
+NOTES = """\
 What is compared
 - CPU time of a fresh process per measurement, user and system, all threads; contenders take turns. "×" is how many
   times this project's cost a peer takes, of the same line. On a busy machine the minimum says more than the median.
@@ -147,8 +150,8 @@ What is compared
 - This project records every hook, model call, tool call and State in memory while it is measured. The peers' tracing is
   off; nobody persists anything. deepagents runs with its own default stack (files, sub-agents, summaries).
 - Deltas: the difference between an answer of 2,001 pieces and one of one piece. Each toolkit in its cheapest way to see
-  every piece: a callback here, astream(stream_mode="messages"), run_stream().stream_text(delta=True, debounce_by=None),
-  run_streamed().stream_events().
+  every piece: agent.stream() here, astream(stream_mode="messages"), run_streamed().stream_events(), and
+  run_stream().stream_text(delta=True, debounce_by=None).
 - 500 agents: each has an agent object of its own, built before the clock starts.
 - 200 turns: the history goes back in as each toolkit returned it, 800 messages at the end; of twenty turns the median.
 - Import: the names a first program needs, provider clients not among them; memory is what the peak grew by."""
@@ -264,9 +267,7 @@ def markdown(lines: list[list[str]]) -> str:
         ]
         rows.append(f"| {' | '.join(cells)} |")
         if number == 0:
-            rule = [
-                "-" * width if column < 2 else "-" * (width - 1) + ":" for column, width in enumerate(widths)
-            ]
+            rule = ["-" * width if column < 2 else "-" * (width - 1) + ":" for column, width in enumerate(widths)]
             rows.append(f"| {' | '.join(rule)} |")
     return "\n".join(rows)
 
