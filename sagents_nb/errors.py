@@ -178,7 +178,7 @@ def in_words(error: BaseException) -> str:
 def did_you_mean(word: str, known: Iterable[str]) -> str:
     """Spelling hint for an unknown word.
 
-    The best of: the same word in other capitals; the same letters in another order; a name that contains the other ("path" and "file_path"); a similar
+    The best of: the same word in other capitals; a name that contains the other ("path" and "file_path"); a similar
     spelling.
 
     Args:

@@ -23,6 +23,7 @@ import venv
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import TypedDict
 
 ROOT = Path(__file__).parents[2]
 REQUIREMENTS = Path(__file__).parent / "peers" / "requirements.txt"
@@ -77,6 +78,13 @@ CONTENDERS = (OURS, *PEERS)
 
 MEASURES = ("import", "build", "turn", "middlewares", "agent_hooks", "deltas", "agents", "conversation")
 """What is run, each in a process of its own."""
+
+
+class Result(TypedDict):
+    """What a process prints: samples by part, and the times of the loop that is always the same."""
+
+    samples: dict[str, list[float]]
+    calibration: list[float]
 
 
 @dataclass
@@ -150,8 +158,8 @@ What is compared
 - This project records every hook, model call, tool call and State in memory while it is measured. The peers' tracing is
   off; nobody persists anything. deepagents runs with its own default stack (files, sub-agents, summaries).
 - Deltas: the difference between an answer of 2,001 pieces and one of one piece. Each toolkit in its cheapest way to see
-  every piece: a callback here, astream(stream_mode="messages"), run_stream().stream_text(delta=True, debounce_by=None),
-  run_streamed().stream_events().
+  every piece: agent.stream() here, astream(stream_mode="messages"), run_streamed().stream_events(), and
+  run_stream().stream_text(delta=True, debounce_by=None).
 - 500 agents: each has an agent object of its own, built before the clock starts.
 - 200 turns: the history goes back in as each toolkit returned it, 800 messages at the end; of twenty turns the median.
 - Import: the names a first program needs, provider clients not among them; memory is what the peak grew by."""
@@ -211,14 +219,14 @@ def measure(contenders: list[Contender], rounds: int, seconds: float) -> dict[st
             for contender in contenders[start:] + contenders[:start]:
                 result = run(contender, name, seconds)
                 mine = samples[contender.name]
-                mine.calibration += result.get("calibration", [])
+                mine.calibration += result["calibration"]
                 for part, values in result["samples"].items():
                     mine.parts.setdefault((name, part), []).extend(values)
     say("")
     return samples
 
 
-def run(contender: Contender, measure: str, seconds: float) -> dict[str, dict[str, list[float]]]:
+def run(contender: Contender, measure: str, seconds: float) -> Result:
     """One measurement in a process of its own.
 
     Raises:
@@ -236,7 +244,7 @@ def run(contender: Contender, measure: str, seconds: float) -> dict[str, dict[st
     done = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, timeout=900, check=False)
     if done.returncode:
         sys.exit(f"{contender.name}, {measure} failed:\n{done.stderr[-3000:]}")
-    result: dict[str, dict[str, list[float]]] = json.loads(done.stdout.splitlines()[-1])
+    result: Result = json.loads(done.stdout.splitlines()[-1])
     return result
 
 

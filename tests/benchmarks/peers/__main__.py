@@ -10,7 +10,7 @@ import statistics
 import sys
 import time
 import warnings
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Coroutine
 from functools import partial
 from types import CodeType, FrameType, FunctionType
 from typing import Any
@@ -145,7 +145,7 @@ async def conversation(toolkit: Contender, seconds: float) -> Samples:
     return result
 
 
-MEASURES: dict[str, Callable[[Contender, float], Awaitable[Samples]]] = {
+MEASURES: dict[str, Callable[[Contender, float], Coroutine[Any, Any, Samples]]] = {
     "turn": turn,
     "middlewares": partial(turn, middlewares=5),
     "agent_hooks": partial(turn, middlewares=5, agent_hooks=True),

@@ -14,4 +14,4 @@ modules = len(sys.modules)
 
 import json  # noqa: E402 - what this brings must not count as already there
 
-print(json.dumps({"samples": {"cpu": [spent], "memory": [added], "modules": [modules]}}))
+print(json.dumps({"samples": {"cpu": [spent], "memory": [added], "modules": [modules]}, "calibration": []}))

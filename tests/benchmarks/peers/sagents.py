@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator
-from typing import Any
 
 from sagents_nb import Agent, Message, Middleware, State, tool
 from sagents_nb.deltas import Delta, StopDelta, TextDelta, ToolCallDelta
+from sagents_nb.events import ModelDelta
 from sagents_nb.hooks import HookRun
 from sagents_nb.models import ChatModel, ModelRequest
 from tests.benchmarks.peers.work import ANSWER, LOOKED_UP, PIECE, QUESTION, Contender
@@ -74,12 +74,8 @@ class Sagents(Contender):
 
     async def stream(self, agent: Agent) -> int:
         pieces = 0
-
-        def hear(event: Any) -> None:
-            nonlocal pieces
-            pieces += isinstance(event.delta, TextDelta)
-
-        await agent.execute(State.from_text(QUESTION), callbacks={"on_llm_new_delta": hear})
+        async for event in agent.stream(QUESTION):
+            pieces += isinstance(event, ModelDelta) and isinstance(event.delta, TextDelta)
         return pieces
 
     async def alone(self) -> None:
