@@ -488,7 +488,7 @@ TABLE = [
         BEFORE,
         "without a single event",
         [drop(how="end"), SUNNY],
-        ["fails empty_response, asks again", *WELL_SEEN],
+        ["fails incomplete_stream, asks again", *WELL_SEEN],
         ["user: Weather?", "assistant: Sunny."],
         ["user: Weather?", "assistant: Sunny.", "user: Go on"],
     ),
