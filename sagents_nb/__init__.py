@@ -47,12 +47,14 @@ if TYPE_CHECKING:
     from sagents_nb.middleware.process_context import ProcessContext as ProcessContext
     from sagents_nb.models.anthropic import AnthropicModel as AnthropicModel
     from sagents_nb.models.base import ChatModel as ChatModel, ModelRequest as ModelRequest
+    from sagents_nb.models.recorded import RecordedModel as RecordedModel
     from sagents_nb.models.scripted import ScriptedModel as ScriptedModel
     from sagents_nb.preprocess import MessagePreprocessor as MessagePreprocessor
     from sagents_nb.server.session import Session as Session
     from sagents_nb.stack import Middleware as Middleware, Stack as Stack
-    from sagents_nb.state import State as State, StateUpdate as StateUpdate, Todo as Todo
+    from sagents_nb.state import State as State, StateUpdate as StateUpdate
     from sagents_nb.store import Store as Store
+    from sagents_nb.todos import Todo as Todo
     from sagents_nb.tools import Tool as Tool, ToolContext as ToolContext, tool as tool
 
 _HOME = {
@@ -77,12 +79,14 @@ _HOME = {
     "middleware.process_context": ("ProcessContext",),
     "models.anthropic": ("AnthropicModel",),
     "models.base": ("ChatModel", "ModelRequest"),
+    "models.recorded": ("RecordedModel",),
     "models.scripted": ("ScriptedModel",),
     "preprocess": ("MessagePreprocessor",),
     "server.session": ("Session",),
     "stack": ("Middleware", "Stack"),
-    "state": ("State", "StateUpdate", "Todo"),
+    "state": ("State", "StateUpdate"),
     "store": ("Store",),
+    "todos": ("Todo",),
     "tools": ("Tool", "ToolContext", "tool"),
 }
 _MODULE_OF = {name: module for module, names in _HOME.items() for name in names}

@@ -42,6 +42,10 @@ class Agent(Configured):
 
     Attributes:
         model: the language model.
+        fallback_models: who is asked, one after the other, when a model fails, its retries included, before anything of
+            its answer was seen. Only the model call is repeated: no tool runs twice.
+        before_fallback: ``(request, model, error)`` to the request for `model`, the next one, after `error`; None for
+            "unchanged". `def` or `async def`.
         base_system_prompt: how the system prompt begins; what the middlewares add follows.
         tools: functions (best decorated with ``@tool``) or Tools.
         middleware: the stack, first to last; position decides who runs when.
@@ -61,6 +65,8 @@ class Agent(Configured):
     """
 
     model: Any = Field(default=None, validate_default=True)
+    fallback_models: tuple[Any, ...] = ()
+    before_fallback: Any = Field(default=None, repr=False)
     base_system_prompt: str | None = None
     tools: tuple[Any, ...] = ()
     middleware: tuple[Any, ...] = ()
@@ -74,8 +80,8 @@ class Agent(Configured):
     tool_timeout: float | None = Field(default=None, gt=0)
     mode: Any = Field(default=DEFAULT, repr=False)
 
-    _locals: dict[str, dict[str, dict[str, Any]]] = PrivateAttr(default_factory=dict)
-    _histories: dict[str | None, HistoryKeeper] = PrivateAttr(default_factory=dict)
+    _locals: dict[str | int, dict[str, dict[str, Any]]] = PrivateAttr(default_factory=dict)
+    _histories: dict[str | int | None, HistoryKeeper] = PrivateAttr(default_factory=dict)
     _runs: Any = PrivateAttr(default_factory=weakref.WeakSet)
     _lock: Any = PrivateAttr(default_factory=threading.Lock)
 
@@ -89,6 +95,27 @@ class Agent(Configured):
                 "Agent(model=ScriptedModel(['Hello!']))"
             )
         return model
+
+    @field_validator("fallback_models", mode="before")
+    @classmethod
+    def _need_models(cls, value: Any) -> Any:
+        models = value if isinstance(value, Sequence) and not isinstance(value, str) else [value]
+        wrong = [model for model in models if not isinstance(model, ChatModel)]
+        if wrong or models is not value:
+            raise ConfigurationError(
+                f"Agent(fallback_models=…) takes a list of models, got {(wrong or models)[0]!r}: "
+                "fallback_models=[AnthropicModel('…')]"
+            )
+        return tuple(models)
+
+    @field_validator("before_fallback", mode="before")
+    @classmethod
+    def _need_function(cls, value: Any) -> Any:
+        if value is not None and not callable(value):
+            raise ConfigurationError(
+                f"Agent(before_fallback=…) takes a function (request, model, error) -> request, got {value!r}"
+            )
+        return value
 
     @field_validator("tools", mode="before")
     @classmethod
@@ -326,7 +353,7 @@ class Agent(Configured):
         await run_leg(run)
         return extracted(agent._result(run), own=tool is None)
 
-    def pause(self, conversation_id: str | None = None) -> int:
+    def pause(self, conversation_id: str | int | None = None) -> int:
         """Have the agent's runs stop before their next model call or their next tools; from any thread.
 
         Each ends with the status ``"paused"``; ``agent.resume(result.state)`` goes on.
@@ -446,14 +473,14 @@ class Agent(Configured):
         session: Session = _late.start_session(self, store=store, conversation_id=conversation_id, title=title)
         return session
 
-    def locals_of(self, conversation_id: str | None) -> dict[str, dict[str, Any]]:
+    def locals_of(self, conversation_id: str | int | None) -> dict[str, dict[str, Any]]:
         """``run.local`` of every middleware in a conversation; without an id nothing outlives the run."""
         if conversation_id is None:
             return {}
         with self._lock:
             return self._locals.setdefault(conversation_id, {})
 
-    def history_of(self, conversation_id: str | None) -> HistoryKeeper:
+    def history_of(self, conversation_id: str | int | None) -> HistoryKeeper:
         """What was found right in a conversation's history, so that a run looks at what is new only.
 
         Conversations without an id share one: then it is that of the latest.
@@ -461,7 +488,7 @@ class Agent(Configured):
         with self._lock:
             return self._histories.setdefault(conversation_id, HistoryKeeper())
 
-    def forget(self, conversation_id: str) -> None:
+    def forget(self, conversation_id: str | int) -> None:
         """Drop ``run.local`` and what else is kept of a conversation that ended."""
         with self._lock:
             self._locals.pop(conversation_id, None)
@@ -480,15 +507,18 @@ class Agent(Configured):
             lines += [f"  │     {hook}: {who(hook)}" for hook in _HOOKS_OF_STEP.get(step.__name__, ())]
         lines.append("  └─ Again while there is something the model has not seen: tool results, or a message of a hook")
         lines.append(f"after_agent ↑ (once per leg, whatever the way out): {who('after_agent')}")
+        if self.fallback_models:
+            lines.append(f"models: {', and when it fails '.join(m.name for m in (self.model, *self.fallback_models))}")
         lines.append(
             f"limits: {self.max_runs or DEFAULT_MAX_RUNS} model calls; tools: {', '.join(self.all_tools) or 'none'}"
         )
         return "\n".join(lines)
 
     def __repr__(self) -> str:
+        fallbacks = f"fallback_models={list(self.fallback_models)!r}, " if self.fallback_models else ""
         # No values of scope and tool_context: a repr ends up in outputs and logs.
         return (
-            f"Agent({self.name or self.agent_id!r}, model={self.model!r}, "
+            f"Agent({self.name or self.agent_id!r}, model={self.model!r}, {fallbacks}"
             f"middleware=[{', '.join(self.stack.names)}], tools=[{', '.join(self.all_tools)}])"
         )
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from typing import Any, Literal
 
-from sagents_nb.frozen import same_json
+from sagents_nb.frozen import CleanText, same_json
 from sagents_nb.state import State
 from sagents_nb.value import Value
 
@@ -23,10 +23,10 @@ class Change(Value):
         after: the new value, shortened, as text.
     """
 
-    path: str
+    path: CleanText
     kind: Literal["added", "removed", "replaced"]
-    before: str = ""
-    after: str = ""
+    before: CleanText = ""
+    after: CleanText = ""
 
     def __str__(self) -> str:
         if self.kind == "added":

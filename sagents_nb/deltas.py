@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass, field
-from typing import Any, ClassVar, TypeAlias
+from dataclasses import dataclass, field, replace
+from typing import Any, ClassVar, TypeAlias, get_args
 
 from sagents_nb.frozen import clean_text
-from sagents_nb.messages import Message, MessageStatus, Text, Thinking, ToolCall, Usage
+from sagents_nb.messages import Message, MessageStatus, Text, Thinking, ToolCall, Usage, message_metadata
 
 
 @dataclass(frozen=True, slots=True)
@@ -21,7 +21,7 @@ class TextDelta:
 
 @dataclass(frozen=True, slots=True)
 class ThinkingDelta:
-    """More thought of the content block `index`; `signature` and `redacted` come whole, once."""
+    """More thought of the content block `index`; pieces of `signature` and of `redacted` are joined like the text."""
 
     type: ClassVar[str] = "thinking"
     text: str = ""
@@ -32,7 +32,15 @@ class ThinkingDelta:
 
 @dataclass(frozen=True, slots=True)
 class ToolCallDelta:
-    """More of the tool call in block `index`: `id` and `name` first, then pieces of the arguments' JSON text."""
+    """More of the tool call in block `index`.
+
+    Attributes:
+        index: which block.
+        arguments: a piece of their JSON text.
+        id: of the call; the first one counts.
+        name: a piece of the name. One that is equal to the name so far is the name said again, as some providers do
+            with every piece.
+    """
 
     type: ClassVar[str] = "tool_call"
     index: int
@@ -74,14 +82,18 @@ class _Block:
     pieces: list[str] = field(default_factory=list)
     id: str | None = None
     name: str = ""
-    signature: str | None = None
-    redacted: str | None = None
+    signature: str = ""
+    redacted: str = ""
+
+
+_STATUSES = get_args(MessageStatus)
 
 
 class MessageBuilder:
     """Merges the deltas of one assistant message.
 
-    Blocks are matched by their index value, whatever the order or grouping of the pieces.
+    Blocks are matched by their index value, whatever the order or grouping of the pieces. Every delta is checked as a
+    whole before anything is changed, so that what came before a wrong one can always be built.
     """
 
     def __init__(self) -> None:
@@ -93,25 +105,38 @@ class MessageBuilder:
         """Merge one delta.
 
         Raises:
-            ValueError: it does not fit the block of its index; what was there stays.
+            ValueError: it does not fit the block of its index, or is not made as its class says; what was there stays.
         """
         match delta:
             case TextDelta():
-                self._block(delta.index, "text").pieces.append(delta.text)
+                _check(delta, isinstance(delta.text, str))
+                if delta.text:
+                    self._block(delta.index, "text").pieces.append(delta.text)
             case ThinkingDelta():
-                block = self._block(delta.index, "thinking")
-                block.pieces.append(delta.text)
-                block.signature = delta.signature or block.signature
-                block.redacted = delta.redacted or block.redacted
+                _check(delta, isinstance(delta.text, str) and _are_text_or_none(delta.signature, delta.redacted))
+                if delta.text or delta.signature or delta.redacted:
+                    block = self._block(delta.index, "thinking")
+                    block.pieces.append(delta.text)
+                    block.signature += delta.signature or ""
+                    block.redacted += delta.redacted or ""
             case ToolCallDelta():
-                block = self._block(delta.index, "tool_call")
-                block.pieces.append(delta.arguments)
-                block.id = delta.id or block.id
-                block.name = delta.name or block.name
+                _check(delta, isinstance(delta.arguments, str) and _are_text_or_none(delta.id, delta.name))
+                if delta.arguments or delta.id or delta.name:
+                    block = self._block(delta.index, "tool_call")
+                    block.pieces.append(delta.arguments)
+                    block.id = block.id or delta.id
+                    if delta.name and delta.name != block.name:
+                        block.name += delta.name
             case UsageDelta():
+                if not isinstance(delta.usage, Usage):
+                    raise ValueError(f"the model streamed {delta!r}; its usage is a Usage")
                 self._usage = delta.usage
             case StopDelta():
-                self.stop = delta
+                if delta.status not in _STATUSES:
+                    raise ValueError(
+                        f"the model streamed {delta!r}; its status is one of {', '.join(map(repr, _STATUSES))}"
+                    )
+                self.stop = replace(delta, metadata=message_metadata(delta.metadata))
             case _:
                 raise ValueError(f"a model streamed {delta!r}, which is not one of the deltas of sagents_nb.models")
 
@@ -124,7 +149,7 @@ class MessageBuilder:
     @property
     def is_empty(self) -> bool:
         """Whether nothing displayable has come yet."""
-        return not any(block.pieces or block.id or block.redacted for block in self._blocks.values())
+        return not self._blocks
 
     def build(self, status: MessageStatus | None = None) -> Message:
         """The message so far.
@@ -143,11 +168,9 @@ class MessageBuilder:
         for _, block in sorted(self._blocks.items()):
             text = clean_text("".join(block.pieces))
             if block.kind == "text":
-                if text:
-                    parts.append(Text(text))
+                parts.append(Text(text))
             elif block.kind == "thinking":
-                if text or block.redacted:
-                    parts.append(Thinking(text=text, signature=block.signature, redacted=block.redacted))
+                parts.append(Thinking(text=text, signature=block.signature or None, redacted=block.redacted or None))
             else:
                 call = _tool_call(block, text)
                 if final == "complete" or call.invalid_arguments is None:
@@ -160,6 +183,15 @@ class MessageBuilder:
             usage=self._usage,
             metadata=stop.metadata,
         )
+
+
+def _check(delta: TextDelta | ThinkingDelta | ToolCallDelta, is_text: bool) -> None:
+    if type(delta.index) is not int or not is_text:
+        raise ValueError(f"the model streamed {delta!r}; its index is an int, all else in it is text")
+
+
+def _are_text_or_none(one: object, other: object) -> bool:
+    return (one is None or isinstance(one, str)) and (other is None or isinstance(other, str))
 
 
 def _tool_call(block: _Block, text: str) -> ToolCall:

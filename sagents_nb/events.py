@@ -56,7 +56,7 @@ _LOCAL = frozenset({"before", "after"})
 def _plain(value: Any) -> Any:
     # Messages and results are kept whole in the State and the transcript; an event only says which and how much.
     if isinstance(value, Message):
-        usage = {"usage": value.usage.to_json()} if value.usage else {}
+        usage = {"usage": value.usage.to_json(nested=True)} if value.usage else {}
         calls = [call.name for call in value.tool_calls]
         return {"role": value.role, "status": value.status, "characters": len(value.text), "tool_calls": calls} | usage
     if isinstance(value, ToolCall):
@@ -66,7 +66,7 @@ def _plain(value: Any) -> Any:
     if isinstance(value, str):
         return clean_text(value)
     if isinstance(value, Value):
-        return value.to_json()
+        return value.to_json(nested=True)
     if isinstance(value, Delta):
         return {"type": value.type} | {item.name: _plain(getattr(value, item.name)) for item in fields(value)}
     if isinstance(value, (list, tuple)):
@@ -157,7 +157,7 @@ class HookEnded(Event):
     def to_json(self) -> dict[str, Any]:
         """Plain JSON form, with `changes` computed."""
         # Not super(): a dataclass with slots is a second class, which the zero-argument form does not know.
-        return {**Event.to_json(self), "changes": [change.to_json() for change in self.changes]}
+        return {**Event.to_json(self), "changes": [change.to_json(nested=True) for change in self.changes]}
 
 
 @dataclass(slots=True, kw_only=True)
@@ -243,6 +243,7 @@ class ModelFailed(Event):
 
     Attributes:
         retry_in: seconds until the next attempt; None when there is none.
+        fallback: name of the model that is asked instead, if another one is.
     """
 
     type: ClassVar[str] = "model_failed"
@@ -252,6 +253,7 @@ class ModelFailed(Event):
     error_type: str
     attempt: int = 1
     retry_in: float | None = None
+    fallback: str | None = None
 
 
 @dataclass(slots=True, kw_only=True)
@@ -362,7 +364,7 @@ class StateUpdated(Event):
 
     def to_json(self) -> dict[str, Any]:
         """Plain JSON form, with `changes` computed."""
-        return {**Event.to_json(self), "changes": [change.to_json() for change in self.changes]}
+        return {**Event.to_json(self), "changes": [change.to_json(nested=True) for change in self.changes]}
 
 
 @dataclass(slots=True, kw_only=True)

@@ -9,25 +9,69 @@ from __future__ import annotations
 import math
 from typing import Annotated, Any, NoReturn, TypeAlias
 
-from pydantic import BeforeValidator, PlainValidator, WithJsonSchema
+from pydantic import AfterValidator, BeforeValidator, PlainValidator, WithJsonSchema
 
 _HOW = "make a changed copy instead: {**value, 'key': …} or [*value, …]"
+_FLATTEN = "flatten it, or keep the inner part as JSON text"
+_SHOWN_STEPS = 8
+
+MAX_DEPTH = 200
+"""Levels of dicts and lists in one value. At 255, what lies around it included, pydantic can no longer write it: then a
+conversation that holds it could not be saved any more, whatever is said in it later."""
+
+
+class _NotJson(ValueError):
+    """Something in a value is not JSON. Its place is put together only when there is a fault, on the way out."""
+
+    def __init__(self, says: str) -> None:
+        super().__init__(says)
+        self.path = "value"
+        self.steps: list[str] = []  # the innermost first
+
+    def __str__(self) -> str:
+        inner = "".join(reversed(self.steps)) if len(self.steps) <= _SHOWN_STEPS else "[…]"
+        return f"{self.path}{inner} {self.args[0]}"
 
 
 class FrozenDict(dict[str, Any]):
-    """A dict that refuses changes; equal to a plain dict with the same items.
+    """A JSON object that refuses changes; equal to a plain dict with the same items.
+
+    Args:
+        items: what it holds; frozen on the way in.
+        hint: the call to use instead of a change, part of the error's text.
 
     Attributes:
-        hint: the call to use instead, part of the error's text.
+        hint: as given.
+        depth: levels of dicts and lists, itself included.
+
+    Raises:
+        ValueError: something in it is not JSON.
     """
 
-    __slots__ = ("hint",)
+    __slots__ = ("depth", "hint")
 
+    depth: int
     hint: str
 
     def __init__(self, items: Any = (), *, hint: str = _HOW) -> None:
-        super().__init__(items)
+        if hasattr(self, "depth"):  # called once more on one that is made: dict.__init__ would add the items
+            self._refuse()
+        frozen: dict[str, Any] = {}
+        depth = 0
+        for key, item in (items if isinstance(items, dict) else dict(items)).items():
+            if type(key) is not str:
+                raise _NotJson(f"has the key {key!r} ({type(key).__name__}); keys are strings: {str(key)!r}")
+            try:
+                entry = _freeze(item, hint)
+            except _NotJson as fault:
+                fault.steps.append(f"[{key!r}]")
+                raise
+            if isinstance(entry, _CONTAINERS) and entry.depth > depth:
+                depth = entry.depth
+            frozen[clean_text(key)] = entry
         self.hint = hint
+        self.depth = _one_more(depth)
+        super().__init__(frozen)
 
     def _refuse(self, *_args: object, **_kwargs: object) -> NoReturn:
         raise TypeError(f"this mapping belongs to an immutable value: {self.hint}")
@@ -46,19 +90,42 @@ class FrozenDict(dict[str, Any]):
 
 
 class FrozenList(list[Any]):
-    """A list that refuses changes; equal to a plain list with the same items.
+    """A JSON array that refuses changes; equal to a plain list with the same items.
+
+    Args:
+        items: what it holds; frozen on the way in.
+        hint: the call to use instead of a change, part of the error's text.
 
     Attributes:
-        hint: the call to use instead, part of the error's text.
+        hint: as given.
+        depth: levels of dicts and lists, itself included.
+
+    Raises:
+        ValueError: something in it is not JSON.
     """
 
-    __slots__ = ("hint",)
+    __slots__ = ("depth", "hint")
 
+    depth: int
     hint: str
 
     def __init__(self, items: Any = (), *, hint: str = _HOW) -> None:
-        super().__init__(items)
+        if hasattr(self, "depth"):  # called once more on one that is made: list.__init__ would replace the items
+            self._refuse()
+        frozen: list[Any] = []
+        depth = 0
+        for place, item in enumerate(items):
+            try:
+                entry = _freeze(item, hint)
+            except _NotJson as fault:
+                fault.steps.append(f"[{place}]")
+                raise
+            if isinstance(entry, _CONTAINERS) and entry.depth > depth:
+                depth = entry.depth
+            frozen.append(entry)
         self.hint = hint
+        self.depth = _one_more(depth)
+        super().__init__(frozen)
 
     def _refuse(self, *_args: object, **_kwargs: object) -> NoReturn:
         raise TypeError(f"this list belongs to an immutable value: {self.hint}")
@@ -76,6 +143,15 @@ class FrozenList(list[Any]):
         return self
 
 
+_CONTAINERS = (FrozenDict, FrozenList)
+
+
+def _one_more(depth: int) -> int:
+    if depth >= MAX_DEPTH:
+        raise _NotJson(f"is nested more than {MAX_DEPTH} levels deep; {_FLATTEN}")
+    return depth + 1
+
+
 def clean_text(text: str) -> str:
     """Replace lone surrogates (the halves of a character that a truncated stream leaves) by U+FFFD.
 
@@ -90,7 +166,8 @@ def freeze(value: Any, *, path: str = "value", hint: str = _HOW) -> Any:
     """Turn a JSON value into an equal one that cannot be changed.
 
     Args:
-        value: ``None``, bool, int, finite float, str, or lists, tuples and dicts of these with str keys.
+        value: ``None``, bool, int, finite float, str, or lists, tuples and dicts of these with str keys, at most
+            `MAX_DEPTH` levels deep.
         path: how to name the value in an error.
         hint: what somebody who tries to change it should do instead.
 
@@ -100,29 +177,33 @@ def freeze(value: Any, *, path: str = "value", hint: str = _HOW) -> Any:
     Raises:
         ValueError: something in it is not JSON; the text names its place and its type.
     """
+    try:
+        return _freeze(value, hint)
+    except _NotJson as fault:
+        fault.path = path
+        raise ValueError(str(fault)) from None
+    except RecursionError:
+        raise ValueError(f"{path} is nested more than {MAX_DEPTH} levels deep; {_FLATTEN}") from None
+
+
+def _freeze(value: Any, hint: str) -> Any:
     kind = type(value)
     if kind is str:
         return clean_text(value)
-    if value is None or kind is bool or kind is int:
+    if value is None or kind is bool or kind is int or kind is FrozenDict or kind is FrozenList:
         return value
     if kind is float:
         if math.isfinite(value):
             return value
-        raise ValueError(f"{path} is {value!r}, which JSON cannot hold; store None or a string instead")
-    if kind is FrozenDict or kind is FrozenList:
-        return value
+        raise _NotJson(f"is {value!r}, which JSON cannot hold; store None or a string instead")
     if isinstance(value, dict):
-        for key in value:
-            if type(key) is not str:
-                raise ValueError(f"{path} has the key {key!r} ({type(key).__name__}); keys are strings: {str(key)!r}")
-        items = {clean_text(key): freeze(item, path=f"{path}[{key!r}]", hint=hint) for key, item in value.items()}
-        return FrozenDict(items, hint=hint)
+        return FrozenDict(value, hint=hint)
     if isinstance(value, (list, tuple)):
-        return FrozenList([freeze(item, path=f"{path}[{i}]", hint=hint) for i, item in enumerate(value)], hint=hint)
+        return FrozenList(value, hint=hint)
     if isinstance(value, str):  # a str subclass such as a StrEnum member
         return clean_text(str.__str__(value))
-    raise ValueError(
-        f"{path} is a {kind.__name__}, which is not JSON (None, bool, int, float, str, lists and dicts of these); "
+    raise _NotJson(
+        f"is a {kind.__name__}, which is not JSON (None, bool, int, float, str, lists and dicts of these); "
         "convert it first, or keep it in run.local"
     )
 
@@ -156,7 +237,17 @@ def frozen_object(value: Any, *, path: str, hint: str) -> FrozenDict:
 
 
 CleanText: TypeAlias = Annotated[str, BeforeValidator(lambda text: clean_text(text) if isinstance(text, str) else text)]
-"""Field type: text without halves of characters."""
+"""Field type: text in which halves of characters are replaced."""
+
+
+def _whole(text: str) -> str:
+    if clean_text(text) != text:
+        raise ValueError(f"has half a character in it (a lone surrogate), which UTF-8 cannot hold: {text!a}")
+    return text
+
+
+WholeText: TypeAlias = Annotated[str, AfterValidator(_whole)]
+"""Field type: an id. Halves of characters are refused, since replacing them could make two ids one."""
 
 
 def _any_object(value: Any) -> FrozenDict:

@@ -8,7 +8,7 @@ from typing import Any
 
 from pydantic import Field
 
-from sagents_nb.frozen import CleanText, JsonObject
+from sagents_nb.frozen import CleanText, FrozenDict, JsonObject, WholeText
 from sagents_nb.value import Value
 
 PAUSE = "pause"
@@ -33,7 +33,7 @@ class Interrupt(Value):
 
     kind: CleanText
     message: CleanText = ""
-    data: JsonObject = Field(default_factory=dict)
+    data: JsonObject = Field(default_factory=FrozenDict)
     state: Any = Field(default=None, exclude=True, repr=False)
 
     def __init__(self, kind: str, message: str = "", data: Mapping[str, Any] | None = None, **more: Any) -> None:
@@ -109,10 +109,10 @@ class PendingInterrupt(Value):
         continuation: where the run goes on.
     """
 
-    id: str = Field(default_factory=lambda: uuid.uuid4().hex)
+    id: WholeText = Field(default_factory=lambda: uuid.uuid4().hex)
     kind: CleanText
     message: CleanText = ""
-    data: JsonObject = Field(default_factory=dict)
+    data: JsonObject = Field(default_factory=FrozenDict)
     source: CleanText = ""
     tool_call_id: CleanText | None = None
     members: tuple[PendingInterrupt, ...] = ()

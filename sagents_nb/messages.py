@@ -2,20 +2,21 @@
 
 from __future__ import annotations
 
+import binascii
 import uuid
 from collections.abc import Iterable, Mapping
-from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeAlias
+from typing import TYPE_CHECKING, Annotated, Any, Literal, Self, TypeAlias
 
 from pydantic import (
     BeforeValidator,
     Field,
     PlainValidator,
     SerializerFunctionWrapHandler,
-    TypeAdapter,
     model_serializer,
+    model_validator,
 )
 
-from sagents_nb.frozen import CleanText, JsonObject, frozen_object, thaw
+from sagents_nb.frozen import CleanText, FrozenDict, JsonObject, frozen_object, thaw
 from sagents_nb.value import Value
 
 Role: TypeAlias = Literal["user", "assistant", "tool", "system"]
@@ -57,17 +58,49 @@ class Thinking(_Tagged):
 
     type: Literal["thinking"] = "thinking"
     text: CleanText = ""
-    signature: str | None = None
-    redacted: str | None = None
+    signature: CleanText | None = None
+    redacted: CleanText | None = None
+
+
+def _base64(data: Any) -> Any:
+    try:
+        if isinstance(data, str):
+            binascii.a2b_base64(data, strict_mode=True)
+        elif data is not None:
+            raise ValueError(f"this is {type(data).__name__}")
+    except ValueError as error:
+        raise ValueError(f"data is base64 text: base64.b64encode(the_bytes).decode() ({error})") from None
+    return data
+
+
+Base64: TypeAlias = Annotated[str, BeforeValidator(_base64)]
+"""Field type: bytes as base64 text."""
+
+
+def _check_source(part: Image | File, example: str) -> None:
+    kind = type(part).__name__
+    if bool(part.url) == bool(part.data):
+        has = "both" if part.url else "neither"
+        raise ValueError(
+            f"{kind} takes either url or data and has {has}: {kind}(url='https://…') or "
+            f"{kind}(data='…', media_type={example!r})"
+        )
+    if part.data and not part.media_type:
+        raise ValueError(f"{kind} with data takes a media_type, too: {kind}(data='…', media_type={example!r})")
 
 
 class Image(_Tagged):
     """An image, either by `url` or as base64 `data` with its `media_type`."""
 
     type: Literal["image"] = "image"
-    url: str | None = None
-    data: str | None = Field(default=None, repr=False)
-    media_type: str | None = None
+    url: CleanText | None = None
+    data: Base64 | None = Field(default=None, repr=False)
+    media_type: CleanText | None = None
+
+    @model_validator(mode="after")
+    def _one_source(self) -> Self:
+        _check_source(self, "image/png")
+        return self
 
 
 class File(_Tagged):
@@ -75,9 +108,14 @@ class File(_Tagged):
 
     type: Literal["file"] = "file"
     name: CleanText = ""
-    url: str | None = None
-    data: str | None = Field(default=None, repr=False)
-    media_type: str | None = None
+    url: CleanText | None = None
+    data: Base64 | None = Field(default=None, repr=False)
+    media_type: CleanText | None = None
+
+    @model_validator(mode="after")
+    def _one_source(self) -> Self:
+        _check_source(self, "application/pdf")
+        return self
 
 
 Part: TypeAlias = Annotated[Text | Thinking | Image | File, Field(discriminator="type")]
@@ -105,20 +143,26 @@ def text_of(parts: Iterable[Any]) -> str:
 
 
 class Usage(Value):
-    """Tokens spent; adds up with ``+``."""
+    """Tokens spent; adds up with ``+`` and ``sum``."""
 
-    input_tokens: int = 0
-    output_tokens: int = 0
-    cache_read_tokens: int = 0
-    cache_write_tokens: int = 0
+    input_tokens: int = Field(default=0, ge=0)
+    output_tokens: int = Field(default=0, ge=0)
+    cache_read_tokens: int = Field(default=0, ge=0)
+    cache_write_tokens: int = Field(default=0, ge=0)
 
-    def __add__(self, other: Usage) -> Usage:
+    def __add__(self, other: Usage | int) -> Usage:
+        if type(other) is int and other == 0:  # what ``sum`` begins with
+            return self
+        if not isinstance(other, Usage):
+            return NotImplemented
         return Usage(
             input_tokens=self.input_tokens + other.input_tokens,
             output_tokens=self.output_tokens + other.output_tokens,
             cache_read_tokens=self.cache_read_tokens + other.cache_read_tokens,
             cache_write_tokens=self.cache_write_tokens + other.cache_write_tokens,
         )
+
+    __radd__ = __add__
 
     @property
     def total_tokens(self) -> int:
@@ -144,12 +188,12 @@ class ToolCall(Value):
     """
 
     name: CleanText
-    arguments: Annotated[dict[str, Any], PlainValidator(_arguments)] = Field(default_factory=dict)
+    arguments: Annotated[dict[str, Any], PlainValidator(_arguments)] = Field(default_factory=FrozenDict)
     id: CleanText = Field(default_factory=lambda: f"call_{uuid.uuid4().hex[:12]}")
     invalid_arguments: CleanText | None = None
 
     def __init__(self, name: str, arguments: Mapping[str, Any] | None = None, **data: Any) -> None:
-        super().__init__(name=name, arguments=arguments or {}, **data)
+        super().__init__(name=name, arguments={} if arguments is None else arguments, **data)
 
 
 class ToolResult(Value):
@@ -197,7 +241,12 @@ class ToolResult(Value):
 _SAVED_OF_RESULT = tuple(name for name, field in ToolResult.model_fields.items() if not field.exclude)
 
 
-def _metadata(value: Any) -> Any:
+def message_metadata(value: Any) -> FrozenDict:
+    """Metadata as a message keeps it.
+
+    Raises:
+        ValueError: it is no JSON object.
+    """
     return frozen_object(
         value,
         path="metadata",
@@ -205,14 +254,17 @@ def _metadata(value: Any) -> Any:
     )
 
 
+_NO_METADATA = message_metadata({})
+
+
 class Message(Value):
     """One message of a conversation.
 
     Attributes:
         role: ``"user"``, ``"assistant"``, ``"tool"`` or ``"system"``.
-        content: parts; a str becomes one `Text`.
-        tool_calls: of an assistant message.
-        tool_results: of a tool message, in the order of the calls.
+        content: parts; a str becomes one `Text`. Of a tool message text at most: what tools answer is in `tool_results`.
+        tool_calls: only of an assistant message.
+        tool_results: only of a tool message, in the order of the calls.
         status: how the message ended. Tool calls of a message that is not ``"complete"`` are never run.
         usage: tokens the provider counted for it.
         metadata: JSON, local, never sent to the model.
@@ -224,10 +276,26 @@ class Message(Value):
     tool_results: tuple[ToolResult, ...] = ()
     status: MessageStatus = "complete"
     usage: Usage | None = None
-    metadata: Annotated[dict[str, Any], PlainValidator(_metadata)] = Field(default_factory=lambda: _metadata({}))
+    metadata: Annotated[dict[str, Any], PlainValidator(message_metadata)] = Field(default_factory=lambda: _NO_METADATA)
 
     def __init__(self, role: Role, content: Content | None = (), **data: Any) -> None:
         super().__init__(role=role, content=content, **data)
+
+    @model_validator(mode="after")
+    def _fits_its_role(self) -> Self:
+        role = self.role
+        if self.tool_calls and role != "assistant":
+            raise ValueError(
+                f"tool_calls in a message of role {role!r}: Message('assistant', …, tool_calls=…) has them"
+            )
+        if self.tool_results and role != "tool":
+            raise ValueError(f"tool_results in a message of role {role!r}: Message('tool', tool_results=…) has them")
+        if role == "tool" and not all(isinstance(part, Text) for part in self.content):
+            raise ValueError(
+                "the content of a tool message is text: pictures and files belong in its results, "
+                "Message('tool', tool_results=[ToolResult([Image(…)], tool_call_id=…, name=…)])"
+            )
+        return self
 
     @property
     def text(self) -> str:
@@ -235,16 +303,23 @@ class Message(Value):
         return text_of(self.content)
 
     @property
+    def is_tool_call(self) -> bool:
+        """Whether its tools are to be run: a complete message of the assistant that calls some."""
+        return self.role == "assistant" and self.status == "complete" and bool(self.tool_calls)
+
+    @property
+    def tool_had_errors(self) -> bool:
+        """Whether a tool of a tool message failed."""
+        return any(result.is_error for result in self.tool_results)
+
+    @property
     def is_empty(self) -> bool:
         """Whether there is nothing in it: no content, no calls, no results."""
         return not (self.content or self.tool_calls or self.tool_results)
 
 
-PART: TypeAdapter[Any] = TypeAdapter(Part)
-"""Reads one content part from its JSON form."""
-
 __all__ = [
-    "PART",
+    "Base64",
     "Content",
     "File",
     "Image",
@@ -260,6 +335,7 @@ __all__ = [
     "ToolResult",
     "Usage",
     "Value",
+    "message_metadata",
     "text_of",
     "thaw",
 ]

@@ -2,18 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
-from typing import Annotated, Any, Literal, Self
+from collections.abc import Iterable
+from typing import Annotated, Any, Self
 
-from pydantic import Field, PlainValidator
+from pydantic import Field, PlainValidator, StrictInt
 
-from sagents_nb.frozen import CleanText, freeze, frozen_object, same_json
+from sagents_nb.errors import did_you_mean
+from sagents_nb.frozen import CleanText, WholeText, freeze, frozen_object, same_json
 from sagents_nb.interrupts import PendingInterrupt
-from sagents_nb.messages import Content, Message
+from sagents_nb.messages import Content, Message, ToolResult
+from sagents_nb.todos import Todo, TodoStatus
 from sagents_nb.value import Value
-
-STATE_VERSION = 1
-"""Version of the JSON form of a State; `State.from_json` refuses newer ones."""
 
 _METADATA_HINT = "state.put_metadata('key', value) gives a changed State"
 
@@ -22,12 +21,7 @@ def _metadata(value: Any) -> Any:
     return frozen_object(value, path="metadata", hint=_METADATA_HINT)
 
 
-class Todo(Value):
-    """One item of a task list."""
-
-    id: int = Field(gt=0)
-    content: CleanText = Field(min_length=1, max_length=1000)
-    status: Literal["pending", "in_progress", "completed", "cancelled"] = "pending"
+_NO_METADATA = _metadata({})
 
 
 class State(Value):
@@ -41,15 +35,17 @@ class State(Value):
         metadata: saved JSON that middleware and tools read and write; never put the scope into it.
         interrupt: why the run waits for a person, if it does.
         agent_id: the agent that runs it.
-        conversation_id: the conversation it belongs to.
+        conversation_id: the conversation it belongs to; an int stays one.
+
+    The JSON form has all of this in it, ids too; the scope is no part of a State.
     """
 
     messages: tuple[Message, ...] = ()
     todos: tuple[Todo, ...] = ()
-    metadata: Annotated[dict[str, Any], PlainValidator(_metadata)] = Field(default_factory=lambda: _metadata({}))
+    metadata: Annotated[dict[str, Any], PlainValidator(_metadata)] = Field(default_factory=lambda: _NO_METADATA)
     interrupt: PendingInterrupt | None = None
-    agent_id: str | None = None
-    conversation_id: str | None = None
+    agent_id: WholeText | None = None
+    conversation_id: WholeText | StrictInt | None = None
 
     @classmethod
     def from_text(cls, text: Content, **fields: Any) -> Self:
@@ -81,9 +77,10 @@ class State(Value):
     def with_messages(self, messages: Iterable[Message]) -> Self:
         """A State with these messages instead."""
         new = tuple(messages)
-        for message in new:
-            if not isinstance(message, Message):
-                raise TypeError(f"with_messages got a {type(message).__name__} among the messages: {message!r}")
+        if set(map(type, new)) - {Message}:  # one pass in C: isinstance for each takes longer than all the rest
+            for message in new:
+                if not isinstance(message, Message):
+                    raise TypeError(f"with_messages got a {type(message).__name__} among the messages: {message!r}")
         return self.model_copy(update={"messages": new})
 
     def get_metadata(self, key: str, default: Any = None) -> Any:
@@ -114,45 +111,76 @@ class State(Value):
         """A State that waits for this interrupt, or for nothing."""
         return self.model_copy(update={"interrupt": interrupt})
 
+    def replace_tool_result(self, tool_call_id: str, result: ToolResult) -> Self:
+        """A State in which a tool call has another result.
+
+        Args:
+            tool_call_id: which call. Some models use an id again in a later turn; the latest result is meant.
+            result: what to put there; `tool_call_id` and `name` are filled in.
+
+        Raises:
+            ValueError: no call with this id has a result, or `result` is that of another call.
+        """
+        if result.tool_call_id not in ("", tool_call_id):
+            raise ValueError(
+                f"this is the result of {result.tool_call_id!r}, it cannot replace that of {tool_call_id!r}"
+            )
+        for place in range(len(self.messages) - 1, -1, -1):
+            results = self.messages[place].tool_results
+            for number in range(len(results) - 1, -1, -1):
+                if results[number].tool_call_id == tool_call_id:
+                    filled = {"tool_call_id": tool_call_id, "name": result.name or results[number].name}
+                    new = (*results[:number], result.model_copy(update=filled), *results[number + 1 :])
+                    message = self.messages[place].model_copy(update={"tool_results": new})
+                    return self.with_messages((*self.messages[:place], message, *self.messages[place + 1 :]))
+        known = [result.tool_call_id for message in self.messages for result in message.tool_results]
+        raise ValueError(
+            f"no tool call {tool_call_id!r} has a result in this State{did_you_mean(tool_call_id, known)}; the latest "
+            f"that have: {', '.join(map(repr, known[-5:])) or 'none'}"
+        )
+
+    def put_todo(self, todo: Todo) -> Self:
+        """A State with this todo: in place of the one with the same id, else at the end."""
+        if not isinstance(todo, Todo):
+            raise TypeError(f"put_todo got a {type(todo).__name__}: give it a Todo, or Todo.from_map({todo!r})")
+        if self.get_todo(todo.id) is None:
+            todos = (*self.todos, todo)
+        else:
+            todos = tuple(todo if each.id == todo.id else each for each in self.todos)
+        return self.model_copy(update={"todos": todos})
+
+    def get_todo(self, todo_id: int) -> Todo | None:
+        """The todo with this id."""
+        return next((todo for todo in self.todos if todo.id == todo_id), None)
+
+    def delete_todo(self, todo_id: int) -> Self:
+        """A State without the todo of this id."""
+        return self.model_copy(update={"todos": tuple(todo for todo in self.todos if todo.id != todo_id)})
+
+    def todos_by_status(self, status: TodoStatus) -> tuple[Todo, ...]:
+        """The todos of one status, in their order."""
+        return tuple(todo for todo in self.todos if todo.status == status)
+
+    def reset(self) -> Self:
+        """An empty State of the same agent."""
+        return type(self)(agent_id=self.agent_id)
+
+    @property
+    def pause_reason(self) -> Any:
+        """Why the run is paused, as whoever paused it said; None when it is not, or for no reason."""
+        if self.interrupt is None or self.interrupt.kind != "pause":
+            return None
+        return self.interrupt.data.get("reason")
+
     @property
     def last_text(self) -> str:
         """Text of the last assistant message, empty if there is none."""
         return next((m.text for m in reversed(self.messages) if m.role == "assistant"), "")
 
-    def to_json(self) -> dict[str, Any]:
-        """Plain JSON form with its version. Ids of agent and conversation are in it, the scope never is."""
-        return {"version": STATE_VERSION, **super().to_json()}
-
-    @classmethod
-    def from_json(cls, data: Mapping[str, Any] | str) -> Self:
-        """Read what `to_json` gave, as a dict or as JSON text.
-
-        Raises:
-            ValueError: it was written by a newer version of the toolkit, or is not a State.
-        """
-        if isinstance(data, str):
-            data = _parse(data)
-        version = data.get("version", STATE_VERSION)
-        if not isinstance(version, int) or version > STATE_VERSION:
-            raise ValueError(
-                f"this State has the format version {version!r}, newer than the {STATE_VERSION} this sagents_nb "
-                "knows: pip install --upgrade sagents-nb"
-            )
-        return super().from_json({key: value for key, value in data.items() if key != "version"})
-
     def _repr_mimebundle_(self, **_options: object) -> dict[str, str]:
         from sagents_nb import _late
 
         return {"text/plain": repr(self), "text/html": _late.state_html(self)}
-
-
-def _parse(text: str) -> dict[str, Any]:
-    import json
-
-    data = json.loads(text)
-    if not isinstance(data, dict):
-        raise ValueError(f"the JSON of a State is an object, this is a {type(data).__name__}")
-    return data
 
 
 class StateUpdate(Value):
@@ -169,8 +197,8 @@ class StateUpdate(Value):
 
     messages: tuple[Message, ...] = ()
     todos: tuple[Todo, ...] | None = None
-    metadata: Annotated[dict[str, Any], PlainValidator(_metadata)] = Field(default_factory=lambda: _metadata({}))
-    delete_metadata: tuple[str, ...] = ()
+    metadata: Annotated[dict[str, Any], PlainValidator(_metadata)] = Field(default_factory=lambda: _NO_METADATA)
+    delete_metadata: tuple[CleanText, ...] = ()
     put_todos: tuple[Todo, ...] = ()
     delete_todos: tuple[int, ...] = ()
 

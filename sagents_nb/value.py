@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, ClassVar, Self
 
 from pydantic import BaseModel, ConfigDict
+
+FORMAT_VERSION = 1
+"""Version of the JSON form of every value; `Value.from_json` refuses newer ones."""
 
 
 class Value(BaseModel):
@@ -28,18 +32,40 @@ class Value(BaseModel):
         """
         return self.__class__.model_validate({**self.__dict__, **changes})
 
-    def to_json(self) -> dict[str, Any]:
-        """Plain JSON form: dicts, lists, strings, numbers; `from_json` is its inverse."""
-        return self.model_dump(mode="json", exclude_defaults=True)
+    def to_json(self, *, nested: bool = False) -> dict[str, Any]:
+        """Plain JSON form: dicts, lists, strings, numbers; `from_json` is its inverse.
+
+        Args:
+            nested: leave the version out, as inside of another JSON form that says it already.
+
+        Returns:
+            The fields that are not at their defaults, after ``"version"``.
+        """
+        data = self.model_dump(mode="json", exclude_defaults=True)
+        return data if nested else {"version": FORMAT_VERSION, **data}
 
     @classmethod
     def from_json(cls, data: Mapping[str, Any] | str) -> Self:
-        """Read what `to_json` gave, as a dict or as JSON text.
+        """Read what `to_json` gave, with its version or without, as a dict or as JSON text.
 
         Raises:
-            ValueError: it is not that; mostly a pydantic.ValidationError that names the places.
+            ValueError: it was written by a newer version of the toolkit, or is not such a value; mostly a
+                pydantic.ValidationError that names the places.
         """
+        name = cls.__name__
         try:
-            return cls.model_validate_json(data) if isinstance(data, str) else cls.model_validate(data)
+            if isinstance(data, str):
+                data = json.loads(data)
+            if not isinstance(data, Mapping):
+                raise ValueError(f"the JSON of a {name} is an object, this is a {type(data).__name__}")
+            version = data.get("version", FORMAT_VERSION)
+            if not isinstance(version, int) or version > FORMAT_VERSION:
+                raise ValueError(
+                    f"this {name} has the format version {version!r}, newer than the {FORMAT_VERSION} this sagents_nb "
+                    "knows: pip install --upgrade sagents-nb"
+                )
+            return cls.model_validate({key: value for key, value in data.items() if key != "version"})
         except TypeError as error:  # something lacks what its class takes by position
-            raise ValueError(f"this is not the JSON form of a {cls.__name__}: {error}") from error
+            raise ValueError(f"this is not the JSON form of a {name}: {error}") from error
+        except RecursionError:
+            raise ValueError(f"this is not the JSON form of a {name}: it is nested too deeply") from None

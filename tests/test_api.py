@@ -134,7 +134,7 @@ def test_the_shapes_of_values() -> None:
     assert ToolResult("text").text == "text"
     assert Message("user", "hi").content == (Text("hi"),)
     assert Message("user", ["a", Text("b")]).text == "a\n\nb"
-    assert Message("user", [Image(url="u"), File(name="f"), Thinking(text="t")]).text == ""
+    assert Message("user", [Image(url="u"), File(name="f", url="u"), Thinking(text="t")]).text == ""
     total = Usage(input_tokens=1, output_tokens=2) + Usage(input_tokens=3, cache_read_tokens=4, cache_write_tokens=5)
     assert total == Usage(input_tokens=4, output_tokens=2, cache_read_tokens=4, cache_write_tokens=5)
     state = State.from_text("x").put_metadata("k", [1])

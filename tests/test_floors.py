@@ -19,7 +19,7 @@ import sagents_nb
 ROOT = Path(sagents_nb.__file__).parent
 
 FLOORS = {
-    **dict.fromkeys(["value", "ids", "frozen", "errors", "messages", "deltas", "state", "changes"], 1),
+    **dict.fromkeys(["value", "ids", "frozen", "errors", "messages", "deltas", "state", "todos", "changes"], 1),
     **dict.fromkeys(["tools", "interrupts", "events", "waiting", "main_thread", "preprocess"], 1),
     **dict.fromkeys(["models", "hooks", "stack"], 2),
     **dict.fromkeys(["middleware", "files"], 3),

@@ -3,26 +3,34 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import Awaitable, Callable
 from functools import partial
 
 from sagents_nb.deltas import Delta, MessageBuilder
 from sagents_nb.errors import ModelError, in_words
-from sagents_nb.events import MessageAdded, ModelDelta, ModelEnded, ModelFailed, ModelStarted
+from sagents_nb.events import MessageAdded, ModelDelta, ModelEnded, ModelStarted
 from sagents_nb.execution.callbacks import CallbackFailed
 from sagents_nb.execution.cancellation import stop_requests
+from sagents_nb.execution.fallback import Asking, first_answer, tell_failed
 from sagents_nb.execution.hooks import call_wrapped
+from sagents_nb.execution.leaving import leave_in_time
 from sagents_nb.execution.repair import repair_history
 from sagents_nb.execution.run import Run
 from sagents_nb.messages import Message, MessageStatus
 from sagents_nb.models.base import ChatModel, ModelRequest
 
+logger = logging.getLogger("sagents_nb")
+
 ATTEMPTS = 3
-"""Tries of one request, the first included."""
+"""Tries of one request with one model, the first included."""
 
 MAX_WAIT = 30.0
 """Seconds that are waited at most between two tries, whatever the provider asks for."""
+
+CLOSE_TIMEOUT = 5.0
+"""Seconds a model gets to close its stream: neither Stop nor the run waits for it for ever."""
 
 
 async def ask_model(run: Run) -> None:
@@ -40,9 +48,10 @@ async def ask_model(run: Run) -> None:
         tool_choice=run.tool_choice,
         model=run.agent.model,
     )
+    run.partial = None  # a request that a wrap hook left to itself may have come to its end since
     try:
         message = await call(request)
-    except (asyncio.CancelledError, ModelError, CallbackFailed):
+    except BaseException:  # whoever is to blame, the person has read it
         keep_partial(run)
         raise
     run.partial = None
@@ -66,20 +75,29 @@ def add_message(run: Run, message: Message) -> None:
 
 
 async def _send(run: Run, request: ModelRequest) -> Message:
-    run.partial = None  # of an earlier try of a wrap hook
+    if request.model is None:
+        request = request.replace(model=run.agent.model)
+    return await first_answer(run, request, _ask)
+
+
+async def _ask(run: Run, asking: Asking, request: ModelRequest) -> Message:
     # The door: whatever hooks made of the request, what is really sent is right.
     if request.messages is not run.sound:  # nobody touched them since the loop looked
         request = request.replace(messages=repair_history(request.messages)[0])
-    if request.model is None:
-        request = request.replace(model=run.agent.model)
-
     try:
-        return await _stream(run, request, attempt=1)
+        return await _stream(run, asking, request)
     except ModelError as error:
-        return await _try_again(run, request, error)
+        if not _worth_another_try(asking, error):
+            raise
+        return await _try_again(run, asking, request, error)
 
 
-async def _try_again(run: Run, request: ModelRequest, first: ModelError) -> Message:
+def _worth_another_try(asking: Asking, error: BaseException) -> bool:
+    # Once a part of the answer was seen it is not asked for again: the person would see two beginnings.
+    return isinstance(error, ModelError) and error.retryable and asking.seen is None
+
+
+async def _try_again(run: Run, asking: Asking, request: ModelRequest, first: ModelError) -> Message:
     import tenacity  # takes 30 ms, and is not needed when all goes well
 
     backoff = tenacity.wait_random_exponential(multiplier=0.5, max=MAX_WAIT)
@@ -90,50 +108,36 @@ async def _try_again(run: Run, request: ModelRequest, first: ModelError) -> Mess
 
     def wait(state: tenacity.RetryCallState) -> float:
         asked = error_of(state).retry_after
-        return backoff(state) if asked is None else min(asked, MAX_WAIT)
+        return backoff(state) if asked is None else max(0.0, min(MAX_WAIT, asked))  # in this order: it may be NaN
+
+    def tell(state: tenacity.RetryCallState) -> None:
+        tell_failed(run, asking, _model_of(request), error_of(state), retry_in=state.upcoming_sleep)
 
     tries = tenacity.AsyncRetrying(
         stop=tenacity.stop_after_attempt(ATTEMPTS),
-        # Once a part of the answer was seen it is not asked for again: the person would see two beginnings.
-        retry=tenacity.retry_if_exception(
-            lambda error: isinstance(error, ModelError) and error.retryable and run.partial is None
-        ),
+        retry=tenacity.retry_if_exception(lambda error: _worth_another_try(asking, error)),
         wait=wait,
-        before_sleep=lambda state: _failed(run, request, error_of(state), state.attempt_number, state.upcoming_sleep),
+        before_sleep=tell,
         reraise=True,
     )
-    attempt = 1
-    try:
-        async for each in tries:
-            with each:
-                attempt = each.retry_state.attempt_number
-                if attempt == 1:
-                    raise first  # it happened already; from here on tenacity decides
-                return await _stream(run, request, attempt)
-    except ModelError as error:
-        _failed(run, request, error, attempt, None)
-        raise
+    async for each in tries:
+        with each:
+            if each.retry_state.attempt_number == 1:
+                raise first  # it happened already; from here on tenacity decides
+            return await _stream(run, asking, request)
     raise first
 
 
-def _failed(run: Run, request: ModelRequest, error: ModelError, attempt: int, retry_in: float | None) -> None:
-    name = request.model.name if request.model else ""
-    run.emit(
-        ModelFailed(
-            cycle=run.cycle,
-            model=name,
-            error=error.message,
-            error_type=error.type,
-            attempt=attempt,
-            retry_in=retry_in,
-        )
-    )
+def _model_of(request: ModelRequest) -> ChatModel:
+    if not isinstance(request.model, ChatModel):
+        raise TypeError(f"the request's model is {request.model!r}; a ChatModel is needed")
+    return request.model
 
 
-async def _stream(run: Run, request: ModelRequest, attempt: int) -> Message:
-    model = request.model
-    if not isinstance(model, ChatModel):
-        raise TypeError(f"the request's model is {model!r}; a ChatModel is needed")
+async def _stream(run: Run, asking: Asking, request: ModelRequest) -> Message:
+    model = _model_of(request)
+    asking.attempt += 1
+    attempt = asking.attempt
     run.emit(
         ModelStarted(
             cycle=run.cycle,
@@ -145,19 +149,19 @@ async def _stream(run: Run, request: ModelRequest, attempt: int) -> Message:
     )
     started = time.perf_counter()
     builder = MessageBuilder()
-    stream: AsyncIterator[Delta] | None = None
+
+    def take(delta: Delta) -> None:
+        builder.add(delta)
+        run.emit(ModelDelta(delta, run.cycle, attempt))
+
+    def left_behind() -> None:
+        logger.warning("%r did not end within %g s after Stop; its stream is left behind", model, CLOSE_TIMEOUT)
+
     status: MessageStatus | None = "stream_error"
     try:
-        stream = model.stream(request)
-        async for delta in stream:
-            builder.add(delta)
-            run.emit(ModelDelta(delta, run.cycle, attempt))
+        pieces = await leave_in_time(_read(model, request, take), CLOSE_TIMEOUT, left_behind)
         if builder.stop is None:
-            raise ModelError(
-                f"the answer of {model.name} broke off: the stream ended without saying that it was complete",
-                type="incomplete_stream",
-                retryable=True,
-            )
+            raise _incomplete(model, pieces)
         message = builder.build()
         status = None
     except (ModelError, CallbackFailed):
@@ -170,10 +174,10 @@ async def _stream(run: Run, request: ModelRequest, attempt: int) -> Message:
     except (Exception, SystemExit) as error:
         raise ModelError(f"{model!r} raised {type(error).__name__}: {in_words(error)}") from error
     finally:
-        await _close(stream)
         if status is not None:
-            message = _so_far(builder, status)
-        run.partial = None if message.is_empty else message
+            message = builder.build(status)
+        asking.seen = None if message.is_empty else message
+        run.partial = asking.seen or run.partial  # what an earlier request of a wrap hook showed was seen, too
         run.emit(
             ModelEnded(
                 cycle=run.cycle,
@@ -186,11 +190,29 @@ async def _stream(run: Run, request: ModelRequest, attempt: int) -> Message:
     return message
 
 
-def _so_far(builder: MessageBuilder, status: MessageStatus) -> Message:
+async def _read(model: ChatModel, request: ModelRequest, take: Callable[[Delta], None]) -> int:
+    """Take in all pieces of an answer, and close the stream whatever the way out.
+
+    Returns:
+        How many there were.
+    """
+    pieces = 0
+    stream = model.stream(request)
     try:
-        return builder.build(status)
-    except Exception:  # the pieces make no message, which is reported already
-        return Message("assistant", status=status)
+        async for delta in stream:
+            take(delta)
+            pieces += 1
+    finally:
+        await _close(stream)
+    return pieces
+
+
+def _incomplete(model: ChatModel, pieces: int) -> ModelError:
+    if pieces:
+        how, kind = "broke off: the stream ended without saying that it was complete", "incomplete_stream"
+    else:
+        how, kind = "was empty: the stream ended without a single piece", "empty_response"
+    return ModelError(f"the answer of {model.name} {how}", type=kind, retryable=True)
 
 
 async def _close(stream: object) -> None:
@@ -198,7 +220,10 @@ async def _close(stream: object) -> None:
     if close is None:
         return
     try:
-        await close()
+        async with asyncio.timeout(CLOSE_TIMEOUT):
+            await close()
+    except TimeoutError:
+        logger.warning("a model's stream, %r, did not close within %g s and is left behind", stream, CLOSE_TIMEOUT)
     except Exception:
         # The answer is complete, or an error that says more is on its way.
         return

@@ -8,7 +8,7 @@ import uuid
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Literal, Protocol, TypedDict
 
-from sagents_nb.errors import AgentError
+from sagents_nb.errors import AgentError, ModelError
 from sagents_nb.events import Event, Published, RunInterrupted
 from sagents_nb.execution.callbacks import AnyCallbacks, Callbacks, fan_out
 from sagents_nb.execution.recorder import Recorder
@@ -20,7 +20,7 @@ from sagents_nb.frozen import freeze
 from sagents_nb.hooks import HookRun
 from sagents_nb.interrupts import END, PAUSE, Continuation, Interrupt, PendingInterrupt
 from sagents_nb.messages import Message, ToolResult, Usage
-from sagents_nb.models.base import ChatModel
+from sagents_nb.models.base import ChatModel, ModelRequest
 from sagents_nb.stack import Stack
 from sagents_nb.state import State
 from sagents_nb.tools import Tool
@@ -48,6 +48,16 @@ class RunnableAgent(Protocol):
     @property
     def model(self) -> ChatModel:
         """Its language model."""
+        ...
+
+    @property
+    def fallback_models(self) -> tuple[ChatModel, ...]:
+        """Who is asked, one after the other, when it fails."""
+        ...
+
+    @property
+    def before_fallback(self) -> Callable[[ModelRequest, ChatModel, ModelError], Any] | None:
+        """What changes the request for the next of them."""
         ...
 
     @property
@@ -110,11 +120,11 @@ class RunnableAgent(Protocol):
         """Its own handlers, then those of its middlewares in stack order."""
         ...
 
-    def locals_of(self, conversation_id: str | None) -> dict[str, dict[str, Any]]:
+    def locals_of(self, conversation_id: str | int | None) -> dict[str, dict[str, Any]]:
         """``run.local`` of every middleware, by name."""
         ...
 
-    def history_of(self, conversation_id: str | None) -> HistoryKeeper:
+    def history_of(self, conversation_id: str | int | None) -> HistoryKeeper:
         """What was found right in the conversation's history."""
         ...
 

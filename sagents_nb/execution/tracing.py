@@ -42,7 +42,7 @@ logger = logging.getLogger("sagents_nb")
 
 
 def trace_of(
-    agent: RunnableAgent, *, conversation_id: str | None, attributes: Mapping[str, Any]
+    agent: RunnableAgent, *, conversation_id: str | int | None, attributes: Mapping[str, Any]
 ) -> Callable[[Event], None] | None:
     """What is to be called with every event of a leg to make spans of them; None when nobody wants any.
 
@@ -54,7 +54,7 @@ def trace_of(
     provider = _provider()
     if provider is None:
         return None
-    return _Trace(provider, agent, conversation_id, attributes)
+    return _Trace(provider, agent, None if conversation_id is None else str(conversation_id), attributes)
 
 
 def _provider() -> TracerProvider | None:

@@ -18,6 +18,7 @@ from sagents_nb.models.scripted import ScriptedModel
 
 if TYPE_CHECKING:
     from sagents_nb.models.anthropic import AnthropicModel
+    from sagents_nb.models.recorded import RecordedModel
 
 __all__ = [
     "AnthropicModel",
@@ -25,6 +26,7 @@ __all__ = [
     "Delta",
     "MessageBuilder",
     "ModelRequest",
+    "RecordedModel",
     "ScriptedModel",
     "StopDelta",
     "TextDelta",
@@ -40,4 +42,8 @@ def __getattr__(name: str) -> Any:
         from sagents_nb.models.anthropic import AnthropicModel
 
         return AnthropicModel
+    if name == "RecordedModel":
+        from sagents_nb.models.recorded import RecordedModel
+
+        return RecordedModel
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -7,7 +7,7 @@ from typing import Any, Literal, TypeAlias
 
 from pydantic import Field
 
-from sagents_nb.frozen import JsonObject
+from sagents_nb.frozen import FrozenDict, JsonObject
 from sagents_nb.ids import new_id
 from sagents_nb.messages import File, Image, Message, Role, Text, Thinking
 from sagents_nb.value import Value
@@ -62,7 +62,7 @@ class DisplayMessage(Value):
     content: JsonObject
     status: DisplayStatus = "completed"
     tool_call_id: str | None = None
-    metadata: JsonObject = Field(default_factory=dict)
+    metadata: JsonObject = Field(default_factory=FrozenDict)
     inserted_at: dt.datetime = Field(default_factory=utc_now)
     updated_at: dt.datetime | None = None
 

@@ -11,14 +11,19 @@ from sagents_nb.frozen import clean_text
 from sagents_nb.value import Value
 
 
-def plain(value: Value, path: str) -> dict[str, Any]:
+def plain(value: Value, path: str, *, nested: bool = False) -> dict[str, Any]:
     """The JSON form of a message or State.
+
+    Args:
+        value: which.
+        path: how to name it in an error.
+        nested: without the version, as inside of something that says it.
 
     Raises:
         StoreError: it has none, for example because it is nested too deeply.
     """
     try:
-        return value.to_json()
+        return value.to_json(nested=nested)
     except (ValueError, RecursionError) as error:  # pydantic's serialisation errors are ValueErrors
         raise StoreError(f"{path} cannot be written as JSON: {error}; nothing of it was written") from error
 

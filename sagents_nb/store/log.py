@@ -93,7 +93,9 @@ def next_row(before: Tail, key: Key, state: State, now: dt.datetime, rest: str) 
     else:
         after = Tail(revision, messages, before.keyframe, before.added + new)
     added = messages[head : len(messages) - tail]
-    texts = encode([plain(message, "a message of the State") for message in added], "state.messages", first=head)
+    texts = encode(
+        [plain(message, "a message of the State", nested=True) for message in added], "state.messages", first=head
+    )
     row = [*key, revision, after.keyframe, head, tail, len(added), len(messages), texts, rest, now]
     return row, after
 

@@ -10,7 +10,19 @@ import pytest
 from hypothesis import given, settings, strategies as st
 from pydantic import ValidationError
 
-from sagents_nb import Agent, Message, ScriptedModel, State, StateUpdate, Todo, ToolCall, ToolContext, ToolResult, tool
+from sagents_nb import (
+    Agent,
+    Interrupt,
+    Message,
+    ScriptedModel,
+    State,
+    StateUpdate,
+    Todo,
+    ToolCall,
+    ToolContext,
+    ToolResult,
+    tool,
+)
 from sagents_nb.changes import describe_changes
 from sagents_nb.frozen import same_json
 from sagents_nb.interrupts import PendingInterrupt
@@ -240,3 +252,145 @@ def test_what_an_update_does(update: StateUpdate, metadata: dict[str, Any], todo
     after = update.apply(before)
     assert (after.metadata, [t.id for t in after.todos]) == (metadata, todos)
     assert (after is before) == (update == StateUpdate())
+
+
+def test_an_empty_state_is_empty_and_waits_for_nothing() -> None:
+    state = State()
+    assert (state.messages, state.todos, state.metadata) == ((), (), {})
+    assert (state.interrupt, state.agent_id, state.conversation_id, state.pause_reason) == (None, None, None, None)
+    assert state.get_metadata("missing", "d") == "d"
+    assert State.from_text("").messages == (Message("user", ""),)  # an empty text is legal
+
+
+REASONS: list[tuple[PendingInterrupt | None, Any]] = [
+    (None, None),
+    (PendingInterrupt(kind="pause"), None),
+    (PendingInterrupt(kind="pause", data={"reason": {"cause": "store_unreachable"}}), {"cause": "store_unreachable"}),
+    (PendingInterrupt(kind="question", data={"reason": "none of a pause"}), None),
+]
+
+
+@pytest.mark.parametrize(("interrupt", "reason"), REASONS, ids=range(len(REASONS)))
+def test_why_a_run_is_paused_is_read_from_its_interrupt(interrupt: PendingInterrupt | None, reason: Any) -> None:
+    state = State(interrupt=interrupt)
+    assert state.pause_reason == reason
+    with pytest.raises(ValidationError, match="frozen"):
+        state.pause_reason = "other"  # type: ignore[misc]
+
+
+async def test_a_conversation_id_that_is_a_number_arrives_as_one() -> None:
+    seen: list[Any] = []
+
+    @tool
+    def look(context: ToolContext) -> str:
+        "Looks."
+        seen.extend([context.conversation_id, context.state.conversation_id])
+        return "ok"
+
+    model = ScriptedModel([ToolCall("look"), "done"])
+    result = await Agent(model=model, tools=[look]).execute(State.from_text("go", conversation_id=4211))
+    assert seen == [4211, 4211]
+    assert State.from_json(json.dumps(result.state.to_json())).conversation_id == 4211
+    with pytest.raises(ValidationError, match="valid string"):
+        State(conversation_id=True)
+
+
+def result_of(call: str, text: str) -> ToolResult:
+    return ToolResult(text, tool_call_id=call, name="look")
+
+
+LOOKED = State(
+    messages=[
+        Message("user", "go"),
+        Message("assistant", tool_calls=[ToolCall("look", id="a"), ToolCall("look", id="b")]),
+        Message("tool", tool_results=[result_of("a", "a1"), result_of("b", "b1")], metadata={"kept": True}),
+        Message("assistant", tool_calls=[ToolCall("look", id="b")]),  # some models use an id again
+        Message("tool", tool_results=[result_of("b", "b2")]),
+        Message("user", "and now?"),
+    ]
+)
+
+
+def texts(state: State) -> list[list[str]]:
+    return [[result.text for result in message.tool_results] for message in state.messages if message.tool_results]
+
+
+REPLACED: list[tuple[str, ToolResult, list[list[str]]]] = [
+    ("a", ToolResult("new"), [["new", "b1"], ["b2"]]),
+    ("b", ToolResult("new"), [["a1", "b1"], ["new"]]),
+    ("b", ToolResult("new", tool_call_id="b", name="look"), [["a1", "b1"], ["new"]]),
+]
+
+
+@pytest.mark.parametrize(("call", "result", "after"), REPLACED, ids=range(len(REPLACED)))
+def test_a_result_is_replaced_where_the_call_was_answered_last(
+    call: str, result: ToolResult, after: list[list[str]]
+) -> None:
+    changed = LOOKED.replace_tool_result(call, result)
+    assert texts(changed) == after
+    new = next(r for m in changed.messages for r in m.tool_results if r.text == "new")
+    assert (new.tool_call_id, new.name) == (call, "look")
+    assert changed.messages[2].metadata == {"kept": True}
+    untouched = [n for n, (old, now) in enumerate(zip(LOOKED.messages, changed.messages, strict=True)) if old is now]
+    assert len(untouched) == 5
+    assert texts(LOOKED) == [["a1", "b1"], ["b2"]]
+
+
+NOT_REPLACED: list[tuple[State, str, ToolResult, str]] = [
+    (LOOKED, "c", ToolResult("x"), "no tool call 'c' has a result in this State; the latest that have: 'a', 'b', 'b'"),
+    (State(), "c", ToolResult("x"), "no tool call 'c' has a result in this State; the latest that have: none"),
+    (
+        State(messages=[Message("tool", tool_results=[result_of("call_17", "x")])]),
+        "cal_17",
+        ToolResult("x"),
+        "(did you mean 'call_17'?)",
+    ),
+    (LOOKED, "a", result_of("b", "x"), "this is the result of 'b', it cannot replace that of 'a'"),
+]
+
+
+@pytest.mark.parametrize(("state", "call", "result", "words"), NOT_REPLACED, ids=range(len(NOT_REPLACED)))
+def test_a_result_that_has_no_place_is_refused_in_words(
+    state: State, call: str, result: ToolResult, words: str
+) -> None:
+    with pytest.raises(ValueError) as caught:
+        state.replace_tool_result(call, result)
+    assert words in str(caught.value)
+
+
+def test_reset_keeps_who_it_is_and_nothing_else() -> None:
+    state = LOOKED.replace(
+        agent_id="a",
+        conversation_id="c",
+        metadata={"k": 1},
+        todos=(Todo(id=1, content="x"),),
+        interrupt=PendingInterrupt(kind="pause", data={"reason": "r"}),
+    )
+    assert state.reset() == State(agent_id="a")
+
+
+async def test_who_writes_on_instead_of_answering_is_told_so_to_the_model() -> None:
+    @tool
+    def ask() -> Interrupt:
+        "Asks."
+        return Interrupt("question", "Which?")
+
+    model = ScriptedModel([ToolCall("ask", id="c"), "fine"])
+    agent = Agent(model=model, tools=[ask])
+    waiting = (await agent.execute("go")).state
+    result = await agent.execute(waiting.add_message("never mind"))
+    (said,) = model.requests[1].messages[2].tool_results
+    assert "user did not respond" in said.text
+    assert "proceed with their new request" in said.text
+    assert result.state.interrupt is None
+
+
+def test_messages_given_instead_are_checked_by_kind() -> None:
+    class Noted(Message):
+        "A kind of message of somebody's own."
+
+    noted = Noted(role="user", content="x")
+    assert State().with_messages([noted]).messages == (noted,)
+    assert State().with_messages(iter(LOOKED.messages)).messages == LOOKED.messages
+    with pytest.raises(TypeError, match="with_messages got a dict among the messages: {'role': 'user'}"):
+        LOOKED.with_messages([*LOOKED.messages, {"role": "user"}])  # type: ignore[list-item]

@@ -4,19 +4,24 @@ from __future__ import annotations
 
 import asyncio
 import time
+import traceback
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from typing import Any
 
 import pytest
+from pydantic import SecretStr
 
 from sagents_nb import (
     Agent,
     AgentError,
     AnthropicModel,
     ConfigurationError,
+    File,
     Image,
     Message,
+    Middleware,
+    ModelError,
     State,
     Text,
     Thinking,
@@ -27,6 +32,8 @@ from sagents_nb import (
 )
 from sagents_nb.events import ModelDelta, ModelEnded, ModelFailed
 from sagents_nb.execution import model_call
+from sagents_nb.models import MessageBuilder, ModelRequest, anthropic
+from tests.support import messages_server
 from tests.support.cancelled import state_reached
 from tests.support.messages_server import (
     MessagesServer,
@@ -153,7 +160,9 @@ async def test_usage_and_the_ids_of_the_request_are_kept() -> None:
     ("turn", "status", "said"),
     [
         (reply(text("Cut off he"), stop_reason="max_tokens"), "length", "Cut off he"),
+        (reply(text("Too much"), stop_reason="model_context_window_exceeded"), "length", "Too much"),
         (refusal(text("I cannot")), "refused", "I cannot"),
+        (reply(text("So"), stop_reason="a_reason_of_tomorrow"), "complete", "So"),
         (reply(text("Stop here"), stop_reason="stop_sequence"), "complete", "Stop here"),
     ],
 )
@@ -203,6 +212,15 @@ RETRIED = [
     pytest.param(hang_up(), "connection_error", id="connection-cut"),
     pytest.param(hang_up("reset"), "connection_error", id="connection-reset"),
     pytest.param(stream_error("overloaded_error"), "overloaded", id="error-event-first"),
+    pytest.param(stream_error("api_error"), "api_error", id="api-error-event-first"),
+    pytest.param(stream_error("timeout_error"), "timeout", id="timeout-event-first"),
+    pytest.param(http_error(408, kind="timeout_error"), "timeout", id="408"),
+    pytest.param(http_error(409, kind="conflict_error"), "conflict_error", id="409"),
+    pytest.param(http_error(502, body="<html>Bad gateway</html>"), "api_error", id="502-of-a-proxy"),
+    pytest.param(http_error(503, body="overloaded"), "api_error", id="503-of-a-proxy"),
+    pytest.param(http_error(504), "timeout", id="504"),
+    pytest.param(http_error(529, body="<html>"), "overloaded", id="529-of-a-proxy"),
+    pytest.param(drop(after=(), how="end"), "incomplete_stream", id="ends-without-an-end"),
 ]
 
 
@@ -234,7 +252,15 @@ async def test_the_wait_before_another_try_is_what_the_provider_asked_for() -> N
     [
         (http_error(400), "invalid_request_error", "Invalid"),
         (http_error(401), "authentication_error", "x-api-key"),
+        (http_error(402, "No credit left", kind="billing_error"), "billing_error", "No credit left"),
+        (http_error(403), "permission_error", "permission"),
         (http_error(404), "not_found_error", "Not found"),
+        (http_error(413), "request_too_large", "maximum size"),
+        (http_error(401, body="<html>Log in</html>"), "authentication_error", "HTTP 401: <html>Log in</html>"),
+        (http_error(413, body="<html>" + "x" * 500), "request_too_large", "xxx…"),
+        (http_error(422, body="{}"), "invalid_request_error", "HTTP 422"),
+        (http_error(500, headers={"x-should-retry": "false"}), "api_error", "Internal"),
+        (stream_error("invalid_request_error", "Prompt is too long"), "invalid_request_error", "Prompt is too long"),
     ],
 )
 async def test_a_lasting_fault_ends_the_run_at_once_with_its_type(fault: Any, kind: str, word: str) -> None:
@@ -245,6 +271,23 @@ async def test_a_lasting_fault_ends_the_run_at_once_with_its_type(fault: Any, ki
     assert word in str(caught.value)
     assert [m.role for m in caught.value.state.messages] == ["user"]
     assert len(server.requests) == 1
+
+
+async def test_the_id_of_the_request_is_in_the_error_for_the_providers_support() -> None:
+    async with claude([http_error(400)]) as (model, _):
+        with pytest.raises(AgentError, match=r"\(request req_0000\)") as caught:
+            await Agent(model=model).execute("Hi")
+    cause = caught.value.__cause__
+    assert isinstance(cause, ModelError)
+    assert (cause.request_id, cause.status_code) == ("req_0000", 400)
+
+
+async def test_a_time_to_wait_that_is_no_number_is_left_to_the_loop() -> None:
+    async with claude([http_error(429, headers={"retry-after": value}) for value in ("nan", "soon")]) as (model, _):
+        for _ in range(2):
+            with pytest.raises(ModelError) as caught:
+                await answer(model)
+            assert caught.value.retry_after is None
 
 
 async def test_after_three_tries_the_fault_is_the_runs(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -274,6 +317,30 @@ async def test_a_break_in_the_text_keeps_what_was_said_and_the_next_message_work
     assert (state.messages[-1].text, state.messages[-1].status) == ("It is col", "stream_error")
     assert again.text == "It is cold."
     assert [m["role"] for m in server.requests[1].body["messages"]] == ["user", "assistant", "user"]
+
+
+@pytest.mark.parametrize("after", [None, text("It is col")])
+async def test_silence_is_a_timeout(after: Any) -> None:
+    async with claude([stall(after=after)], timeout=0.2) as (model, server):
+        with pytest.raises(ModelError, match="timed out") as caught:
+            await answer(model)
+        await asyncio.to_thread(server.wait_for_disconnects)
+    assert (caught.value.type, caught.value.retryable) == ("timeout", True)
+
+
+async def test_a_broken_answer_tells_what_it_cost_so_far() -> None:
+    async with claude([drop(after=text("It is col"))]) as (model, _):
+        with pytest.raises(AgentError) as caught:
+            await Agent(model=model).execute("Weather?")
+    assert caught.value.state.messages[-1].usage == Usage(input_tokens=25, output_tokens=1)
+
+
+async def test_an_answer_that_is_no_json_is_an_error_of_the_model(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(messages_server, "HALF_AN_EVENT", b"event: content_block_delta\ndata: {not json\n\n")
+    async with claude([drop(after=text("It"), how="end", mid_line=True)]) as (model, _):
+        with pytest.raises(ModelError, match="the answer cannot be read: JSONDecodeError") as caught:
+            await answer(model)
+    assert (caught.value.type, caught.value.retryable) == ("invalid_response", True)
 
 
 async def test_a_break_in_the_json_of_a_call_leaves_the_half_call_out() -> None:
@@ -387,6 +454,7 @@ def test_one_model_serves_two_event_loops() -> None:
     [
         ({"name": ""}, "needs a model's name, got ''"),
         ({"name": "m", "max_tokens": 0}, "is at least 1, got 0"),
+        ({"name": "m", "timeout": 0}, "is a number of seconds above 0, got 0"),
         ({"name": "m", "thinking_budget": 10}, "at least 1024 and below max_tokens"),
         ({"name": "m", "thinking_budget": 5000}, "below max_tokens (4096), got 5000"),
     ],
@@ -407,3 +475,263 @@ async def test_deltas_of_the_wire_have_the_attempt_they_belong_to(monkeypatch: p
     async with claude([http_error(529), reply(text("Hi."))]) as (model, _):
         await Agent(model=model, callbacks={"on_llm_new_delta": note}).execute("Hi")
     assert set(attempts) == {2}
+
+
+# -- settings -------------------------------------------------------------------------------------
+
+
+async def answer(model: AnthropicModel, **request: Any) -> Message:
+    builder = MessageBuilder()
+    asked = ModelRequest(**{"messages": (Message("user", "Hi"),), **request})
+    async for delta in model.stream(asked):
+        builder.add(delta)
+    return builder.build()
+
+
+async def test_options_reach_the_api_whether_the_sdk_names_them_or_not() -> None:
+    options = {
+        "stop_sequences": ["END"],
+        "temperature": 0.5,
+        "top_k": 3,
+        "service_tier": "auto",
+        "betas": ["one-2026-01-01", "two-2026-01-01"],
+        "headers": {"X-Proxy": "proxy-secret"},
+    }
+    async with claude([reply(text("ok"))] * 2, options=options) as (model, server):
+        await answer(model)
+        await answer(
+            model,
+            options={
+                "temperature": None,
+                "stop_sequences": ["STOP"],
+                "betas": [],
+                "headers": {"x-proxy": "other-secret"},
+                "metadata": {"user_id": "u"},
+            },
+        )
+    first, second = server.requests
+    assert [first.body[key] for key in ("stop_sequences", "temperature", "top_k", "service_tier")] == [
+        ["END"],
+        0.5,
+        3,
+        "auto",
+    ]
+    assert first.headers["anthropic-beta"] == "one-2026-01-01,two-2026-01-01"
+    assert first.headers["x-proxy"] == "proxy-secret"
+    assert second.body["stop_sequences"] == ["STOP"]
+    assert "temperature" not in second.body
+    assert second.body["metadata"] == {"user_id": "u"}
+    assert second.headers["x-proxy"] == "other-secret"
+    assert "anthropic-beta" not in second.headers
+
+
+async def test_a_wrap_hook_sets_options_of_one_request() -> None:
+    class Cool(Middleware):
+        async def wrap_model_call(self, request: Any, call_next: Any) -> Message:
+            message: Message = await call_next(request.replace(options={"temperature": 0, "max_tokens": 10}))
+            return message
+
+    async with claude([reply(text("ok"))]) as (model, server):
+        await Agent(model=model, middleware=[Cool()]).execute("Hi")
+    assert (server.requests[0].body["temperature"], server.requests[0].body["max_tokens"]) == (0, 10)
+
+
+@pytest.mark.parametrize("choice", ["any", "get_weather"])
+async def test_a_forced_tool_is_called_without_a_thought(choice: str) -> None:
+    async with claude([reply(tool_use("get_weather", {"city": "Oslo"}))], thinking_budget=1024) as (model, server):
+        message = await answer(model, tools=(get_weather,), tool_choice=choice)
+    assert message.tool_calls[0].name == "get_weather"
+    assert "thinking" not in server.requests[0].body
+
+
+async def test_a_chain_of_calls_that_another_model_began_goes_on_without_a_thought() -> None:
+    history = (
+        Message("user", "Weather?"),
+        Message("assistant", "I look.", tool_calls=[ToolCall("get_weather", {"city": "A"}, id="c1")]),
+        Message("tool", tool_results=[ToolResult("Sunny", tool_call_id="c1")]),
+    )
+    async with claude([reply(text("Sunny.")), reply(text("ok"))], thinking_budget=1024) as (model, server):
+        await answer(model, messages=history, tools=(get_weather,))
+        await answer(model, messages=(*history, Message("assistant", "Sunny."), Message("user", "Thanks")))
+    assert ["thinking" in request.body for request in server.requests] == [False, True]
+
+
+async def test_a_thought_that_is_sealed_and_not_shown_is_kept_and_sent_back() -> None:
+    script = [
+        reply(thinking("", signature="c2Vh"), tool_use("get_weather", {"city": "Oslo"})),
+        reply(text("Sunny.")),
+    ]
+    async with claude(script, options={"thinking": {"type": "adaptive"}}) as (model, server):
+        result = await Agent(model=model, tools=[get_weather]).execute("Weather?")
+    assert result.state.messages[1].content == (Thinking(signature="c2Vh"),)
+    assert server.requests[1].body["messages"][1]["content"][0] == {
+        "type": "thinking",
+        "thinking": "",
+        "signature": "c2Vh",
+    }
+
+
+async def test_blocks_go_back_in_the_order_in_which_they_came() -> None:
+    script = [
+        reply(
+            text("First."),
+            tool_use("get_weather", {"city": "A"}, id="c1"),
+            text("Then."),
+            tool_use("get_weather", {"city": "B"}, id="c2"),
+        ),
+        reply(text("Done.")),
+    ]
+    async with claude(script) as (model, server):
+        result = await Agent(model=model, tools=[get_weather]).execute("Go")
+        read_again = State.from_json(result.state.to_json())
+    assert read_again.messages[1].metadata["block_order"] == ["text", "call", "text", "call"]
+    sent = server.requests[1].body["messages"][1]["content"]
+    assert [block.get("id") or block["text"] for block in sent] == ["First.", "c1", "Then.", "c2"]
+
+
+async def test_a_history_of_files_errors_and_blanks_is_taken_by_the_api() -> None:
+    history = (
+        Message("assistant", "Earlier I said this."),
+        Message("user", [Text(" "), File(data="aGk=", media_type="text/plain", name="a.txt")]),
+        Message(
+            "user", [File(data="JVBERg==", name="a.pdf", media_type="application/pdf"), File(url="https://x/b.pdf")]
+        ),
+        Message("assistant", "", tool_calls=[ToolCall("get weather", id="c"), ToolCall("get_weather", id="c")]),
+        Message(
+            "tool",
+            tool_results=[
+                ToolResult([Image(data="iVBORw0KGgo=", media_type="image/png")], tool_call_id="c", is_error=True),
+                ToolResult("", tool_call_id="c"),
+            ],
+        ),
+        Message("assistant", "Half a sent ", status="cancelled"),
+    )
+    async with claude([reply(text("ok"))]) as (model, server):
+        result = await Agent(model=model, base_system_prompt="  ").execute(State(messages=history))
+    assert result.text == "ok"
+    body = server.requests[0].body
+    assert "system" not in body
+    roles = " ".join(turn["role"] for turn in body["messages"])
+    assert roles == "user assistant user assistant user assistant user"
+    assert [block["source"]["type"] for block in body["messages"][2]["content"]] == ["text", "base64", "url"]
+    assert body["messages"][4]["content"][1] == {"type": "tool_result", "tool_use_id": "c-2"}
+
+
+# -- a turn that the API pauses -------------------------------------------------------------------
+
+
+async def test_a_paused_turn_is_taken_up_and_is_one_message() -> None:
+    script = [
+        reply(thinking("Hm.", signature="c2Vh"), text("I look "), stop_reason="pause_turn"),
+        reply(text("and see."), tool_use("get_weather", {"city": "Oslo"}, id="c1")),
+    ]
+    async with claude(script) as (model, server):
+        message = await answer(model, tools=(get_weather,))
+    assert [part.text for part in message.content if isinstance(part, Text)] == ["I look ", "and see."]
+    assert message.tool_calls == (ToolCall("get_weather", {"city": "Oslo"}, id="c1"),)
+    assert message.usage == Usage(input_tokens=50, output_tokens=30)
+    assert message.metadata["stop_reason"] == "tool_use"
+    first, second = (request.body["messages"] for request in server.requests)
+    assert second[: len(first)] == first
+    assert second[len(first) :] == [
+        {
+            "role": "assistant",
+            "content": [
+                {"type": "thinking", "thinking": "Hm.", "signature": "c2Vh"},
+                {"type": "text", "text": "I look"},
+            ],
+        }
+    ]
+
+
+async def test_a_turn_that_is_paused_for_ever_counts_as_cut() -> None:
+    async with claude([reply(text("x"), stop_reason="pause_turn")] * 20) as (model, server):
+        message = await answer(model)
+    assert (message.status, message.metadata["stop_reason"]) == ("length", "pause_turn")
+    assert len(server.requests) == anthropic.MAX_PAUSES + 1
+
+
+async def test_a_pause_before_anything_was_said_is_not_asked_again() -> None:
+    async with claude([reply(stop_reason="pause_turn")]) as (model, server):
+        message = await answer(model)
+    assert (message.status, len(server.requests)) == ("length", 1)
+
+
+# -- secrets --------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        ({"messages": []}, "has 'messages', which the agent, the conversation or AnthropicModel(…) itself brings"),
+        ({"stream": False}, "has 'stream'"),
+        ({"headers": "x"}, "has 'headers', a str; it is a dict"),
+        ({"headers": {"x-key": "sk-secret\n"}}, "the header 'x-key', which has a character in place 10"),
+        ({"headers": {"x-key": b"sk-secret"}}, "the header 'x-key', which is a bytes; it is a str"),
+        ({"betas": "one"}, "has 'betas', which is 'one'; it is a list of names"),
+    ],
+)
+async def test_options_that_cannot_be_are_refused_without_their_values(options: dict[str, Any], words: str) -> None:
+    with pytest.raises(ConfigurationError) as caught:
+        AnthropicModel("m", options=options)
+    assert words in str(caught.value)
+    with pytest.raises(ModelError) as asked:
+        await answer(AnthropicModel("m", api_key="k"), options=options)
+    assert words in str(asked.value)
+    assert asked.value.type == "invalid_request_error"
+    assert "sk-secret" not in f"{caught.value} {asked.value}"
+
+
+def test_options_that_are_no_json_are_refused_by_name() -> None:
+    with pytest.raises(ConfigurationError, match=r"options\['metadata'\] is a object, which is not JSON"):
+        AnthropicModel("m", options={"metadata": object()})
+
+
+@pytest.mark.parametrize("key", ["sk-test-\nsecret", "sk-test-…-secret"])
+async def test_a_key_that_no_header_can_hold_is_refused_without_showing_it(
+    key: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with pytest.raises(ConfigurationError, match="has a character in place") as caught:
+        AnthropicModel("m", api_key=key)
+    monkeypatch.setenv("ANTHROPIC_API_KEY", key)
+    with pytest.raises(ModelError, match="ANTHROPIC_API_KEY has a character in place") as asked:
+        await answer(AnthropicModel("m", base_url="http://127.0.0.1:9"))
+    assert "secret" not in f"{caught.value} {asked.value}"
+
+
+async def test_a_key_may_come_with_a_line_end_or_as_a_secret() -> None:
+    with MessagesServer([reply(text("ok"))] * 2, api_key="sk-test-secret") as server:
+        for key in ("sk-test-secret\n", SecretStr("sk-test-secret")):
+            model = AnthropicModel("m", base_url=server.url, api_key=key)
+            assert (await answer(model)).text == "ok"
+            await model.aclose()
+
+
+async def a_server_that_repeats_the_key_is_not_quoted() -> None:
+    said = http_error(401, "no such key: sk-test-secret")
+    async with claude([said], options={"headers": {"x-p": "proxy-secret"}}) as (model, _):
+        with pytest.raises(AgentError) as caught:
+            await Agent(model=model).execute("Hi")
+    shown = "".join(traceback.format_exception(caught.value))
+    assert "no such key: [secret]" in shown
+    assert "sk-test-secret" not in shown
+    assert "sk-test-secret" not in repr(caught.value.state)
+
+
+async def test_a_server_that_repeats_the_key_is_not_quoted() -> None:
+    await a_server_that_repeats_the_key_is_not_quoted()
+
+
+async def test_without_the_mask_it_would_be(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(AnthropicModel, "secrets", lambda self: ())
+    with pytest.raises(AssertionError):
+        await a_server_that_repeats_the_key_is_not_quoted()
+
+
+async def test_the_placeholder_key_of_a_local_server_is_no_secret() -> None:
+    with MessagesServer([http_error(400, "next time")]) as server:
+        model = AnthropicModel("m", base_url=server.url, api_key="x")
+        with pytest.raises(ModelError, match="next time"):
+            await answer(model)
+        await model.aclose()
+    assert model.secrets() == ()

@@ -13,8 +13,9 @@ from sagents_nb.events import HookEnded, ModelDelta, ModelEnded, RunEnded, ToolE
 from sagents_nb.interrupts import PendingInterrupt
 from sagents_nb.messages import Image, Message, Text, Thinking, ToolCall, ToolResult, Usage
 from sagents_nb.server.persistence import MemoryPersistence, Persistence
-from sagents_nb.state import State, Todo
+from sagents_nb.state import State
 from sagents_nb.store import Store, Turn
+from sagents_nb.todos import Todo
 from tests.store.support import output, published, row, state, texts
 
 EVERYTHING = State(

@@ -7,6 +7,7 @@ import pytest
 
 from sagents_nb.errors import StoreError
 from sagents_nb.events import RunEnded
+from sagents_nb.interrupts import PendingInterrupt
 from sagents_nb.messages import Message
 from sagents_nb.state import State
 from sagents_nb.store import Store, Turn, encoding
@@ -50,11 +51,11 @@ def test_in_an_id_they_are_refused_since_two_could_become_one(store: Store) -> N
 
 
 def test_what_is_nested_too_deeply_is_refused_in_words(store: Store) -> None:
-    deep: dict[str, Any] = {}
+    deep = PendingInterrupt(kind="question")
     for _ in range(400):
-        deep = {"a": deep}
+        deep = PendingInterrupt(kind="multiple", members=(deep,))
     with pytest.raises(StoreError, match="the State cannot be written as JSON"):
-        store.save_turn(None, Turn("c", state=State(metadata=deep))).result()
+        store.save_turn(None, Turn("c", state=State(interrupt=deep))).result()
     assert store.conversations() == []
 
 

@@ -5,6 +5,7 @@ request. Only rules that agents break are here; a request that passes may still 
 real API (unknown model, too long, an image it cannot read).
 """
 
+import base64
 import re
 from collections.abc import Iterator
 from typing import Any
@@ -28,11 +29,28 @@ _TOOL_OPTIONS = """
 _BLOCK_KEYS = {  # block types not named here pass unread
     "text": ("text", "cache_control citations"),
     "image": ("source", "cache_control transformations"),
+    "document": ("source", "cache_control citations context title"),
     "thinking": ("signature thinking", ""),
     "redacted_thinking": ("data", ""),
     "tool_use": ("id input name", "cache_control caller toolset_name"),
     "tool_result": ("tool_use_id", "cache_control content is_error toolset_name"),
 }
+_SOURCES = {  # block type -> source type -> its required fields and the media types it may have
+    "image": {
+        "base64": ("data media_type", {"image/jpeg", "image/png", "image/gif", "image/webp"}),
+        "url": ("url", None),
+        "file": ("file_id", None),
+    },
+    "document": {
+        "base64": ("data media_type", {"application/pdf"}),
+        "text": ("data media_type", {"text/plain"}),
+        "url": ("url", None),
+        "file": ("file_id", None),
+        "content": ("content", None),
+    },
+}
+_IN_A_RESULT = {"text", "image", "document", "search_result", "tool_reference", "browser_state"}
+_THOUGHTS = ("thinking", "redacted_thinking")
 _NOT_FOR_ROLE = {
     "user": {"thinking", "redacted_thinking", "tool_use"},
     "assistant": {"tool_result", "image", "document"},
@@ -59,6 +77,7 @@ def problems(body: object) -> Iterator[str]:
     turns = list(_turns(body["messages"]))
     yield from _turn_problems(turns)
     yield from _pairing_problems(turns)
+    yield from _thinking_problems(body, turns)
     yield from _tool_choice_problems(body)
     yield from _cache_problems(body, turns)
 
@@ -92,6 +111,23 @@ def _body_problems(body: dict[str, Any]) -> Iterator[str]:
             yield "thinking.enabled.budget_tokens: Input should be greater than or equal to 1024"
         elif limit <= budget:
             yield "`max_tokens` must be greater than `thinking.budget_tokens`"
+    temperature = body.get("temperature")
+    if temperature is not None and not 0 <= temperature <= 1:
+        yield "temperature: range: 0..1"
+    if _thinks(body):
+        if temperature not in (None, 1):
+            yield "`temperature` may only be set to 1 when thinking is enabled"
+        if body.get("top_k") is not None:
+            yield "`top_k` must be unset when thinking is enabled"
+    for place, sequence in enumerate(body.get("stop_sequences") or []):
+        if not isinstance(sequence, str):
+            yield f"stop_sequences.{place}: Input should be a valid string"
+        elif not sequence.strip():
+            yield "stop_sequences: each stop sequence must contain non-whitespace"
+
+
+def _thinks(body: dict[str, Any]) -> bool:
+    return (body.get("thinking") or {}).get("type") in ("enabled", "adaptive")
 
 
 def _system_problems(system: object) -> Iterator[str]:
@@ -107,6 +143,8 @@ def _system_problems(system: object) -> Iterator[str]:
         yield from _keys(f"system.{index}", block, "type text", "cache_control citations")
         if block.get("text") == "":
             yield "system: text content blocks must be non-empty"
+        elif not str(block.get("text", "x")).strip():
+            yield "system: text content blocks must contain non-whitespace text"
 
 
 def _messages_problems(messages: object) -> Iterator[str]:
@@ -154,8 +192,18 @@ def _block_problems(path: str, block: object) -> Iterator[str]:
     yield from _keys(path, block, f"type {required}", optional)
     if kind == "text" and not isinstance(block.get("text", ""), str):
         yield f"{path}.text: Input should be a valid string"
-    if kind == "thinking" and not isinstance(block.get("signature", ""), str):
-        yield f"{path}.signature: Input should be a valid string"
+    if kind == "thinking":
+        if not isinstance(block.get("signature", ""), str):
+            yield f"{path}.signature: Input should be a valid string"
+        elif not block.get("signature", "x"):
+            yield f"{path}: Invalid `signature` in `thinking` block"
+    if kind == "redacted_thinking" and not block.get("data", "x"):
+        yield f"{path}: Invalid `data` in `redacted_thinking` block"
+    if kind in _SOURCES:
+        yield from _source_problems(f"{path}.source", kind, block.get("source"))
+        title = block.get("title")
+        if title is not None and not 1 <= len(title) <= 500:
+            yield f"{path}.title: String should have between 1 and 500 characters"
     if kind == "tool_use":
         if not TOOL_USE_ID.fullmatch(str(block.get("id", "x"))):
             yield f"{path}.id: String should match pattern '^[a-zA-Z0-9_-]+$'"
@@ -167,10 +215,40 @@ def _block_problems(path: str, block: object) -> Iterator[str]:
         if isinstance(content, list):
             for place, inner in enumerate(content):
                 yield from _block_problems(f"{path}.content.{place}", inner)
+                inner_kind = inner.get("type", "text") if isinstance(inner, dict) else "text"
+                if inner_kind not in _IN_A_RESULT:
+                    yield f"{path}.content.{place}: Input tag '{inner_kind}' found using 'type' does not match"
+                elif block.get("is_error") and inner_kind != "text":
+                    yield f"{path}: all content must be type `text` if `is_error` is true"
         elif not isinstance(content, str | None):
             yield f"{path}.content: Input should be a valid list"
         if block.get("is_error") and not content:
             yield f"{path}: content cannot be empty if `is_error` is true"
+
+
+def _source_problems(path: str, kind: str, source: object) -> Iterator[str]:
+    if not isinstance(source, dict):
+        yield f"{path}: Input should be a valid dictionary"
+        return
+    how = source.get("type")
+    if how not in _SOURCES[kind]:
+        yield f"{path}: Input tag '{how}' found using 'type' does not match any of the expected tags"
+        return
+    required, media_types = _SOURCES[kind][how]
+    path = f"{path}.{how}"
+    yield from _keys(path, source, f"type {required}", "")
+    if media_types is not None and source.get("media_type") not in media_types:
+        yield f"{path}.media_type: Input should be {' or '.join(repr(name) for name in sorted(media_types))}"
+    data = source.get("data", "x")
+    if not isinstance(data, str) or not data.strip():
+        yield f"{path}: {kind} cannot be empty"
+    elif how == "base64":
+        try:
+            base64.b64decode(data, validate=True)
+        except ValueError:
+            yield f"{path}.data: Invalid base64 data"
+    if how == "url" and not str(source.get("url", "https://")).startswith("https://"):
+        yield f"{path}.url: Only HTTPS URLs are supported."
 
 
 def _name_problems(path: str, name: object) -> Iterator[str]:
@@ -251,6 +329,8 @@ def _turn_problems(turns: list[Turn]) -> Iterator[str]:
                     yield "messages: text content blocks must be non-empty"
                 elif not said.strip():
                     yield "messages: text content blocks must contain non-whitespace text"
+        if role == "assistant" and blocks and blocks[-1][1]["type"] in _THOUGHTS:
+            yield f"messages.{index}: The final block in an assistant message cannot be `thinking`."
         if last and role == "assistant" and blocks:
             said = blocks[-1][1].get("text", "")
             if said != said.rstrip():
@@ -303,17 +383,44 @@ def _leading_results(blocks: list[tuple[str, Block]]) -> Iterator[Block]:
         yield block
 
 
+def _thinking_problems(body: dict[str, Any], turns: list[Turn]) -> Iterator[str]:
+    """What the assistant's turn that this request goes on with must have: the last one, or the one before results."""
+    kind = (body.get("thinking") or {}).get("type")
+    place = len(turns) - 1 if turns[-1][1] == "assistant" else len(turns) - 2
+    continues = place >= 0 and (place == len(turns) - 1 or any(_leading_results(turns[-1][2])))
+    if not continues or not turns[place][2]:
+        return
+    index, _, blocks = turns[place]
+    first = blocks[0][1]["type"]
+    if kind == "enabled" and first not in _THOUGHTS:
+        yield (
+            f"messages.{index}.content.0.type: Expected `thinking` or `redacted_thinking`, but found `{first}`. "
+            "When `thinking` is enabled, a final `assistant` message must start with a thinking block"
+        )
+    if kind == "disabled" and any(block["type"] in _THOUGHTS for _, block in blocks):
+        yield (
+            f"messages.{index}: When thinking is disabled, an `assistant` message in the final position cannot "
+            "contain `thinking`."
+        )
+
+
 def _tool_choice_problems(body: dict[str, Any]) -> Iterator[str]:
     choice = body.get("tool_choice")
     if not choice:
         return
+    if choice.get("type") not in ("auto", "any", "none", "tool"):
+        yield "tool_choice: Input tag does not match any of the expected tags: 'auto', 'any', 'tool', 'none'"
+        return
+    names_tool = choice.get("type") == "tool"
+    parallel = "" if choice.get("type") == "none" else "disable_parallel_tool_use"
+    yield from _keys("tool_choice", choice, "type name" if names_tool else "type", parallel)
     if not body.get("tools"):
         yield "tool_choice: tool_choice may only be specified while providing tools"
         return
     names = [tool.get("name") for tool in body["tools"]]
     if choice.get("type") == "tool" and choice.get("name") not in names:
         yield f"tool_choice: Tool '{choice.get('name')}' not found in provided tools"
-    elif choice.get("type") in ("any", "tool") and (body.get("thinking") or {}).get("type") == "enabled":
+    elif choice.get("type") in ("any", "tool") and _thinks(body):
         yield "Thinking may not be enabled when tool_choice forces tool use."
 
 

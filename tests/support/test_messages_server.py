@@ -536,6 +536,11 @@ def said(*turns: Any) -> dict[str, Any]:
     return {"messages": messages}
 
 
+PNG = {"type": "base64", "media_type": "image/png", "data": "aGk="}
+IMAGE = {"type": "image", "source": PNG}
+THOUGHT = {"type": "thinking", "thinking": "hm", "signature": "s"}
+THINKS = {"max_tokens": 2048, "thinking": {"type": "enabled", "budget_tokens": 1024}}
+
 REFUSED: dict[str, tuple[dict[str, Any], str]] = {
     "no messages": ({"messages": []}, "messages: at least one message is required"),
     "zero tokens": (
@@ -676,6 +681,106 @@ REFUSED: dict[str, tuple[dict[str, Any], str]] = {
         {"system": [TEXT | MARK], "tools": [TOOL | MARK], **said([TEXT | MARK] * 3)},
         "A maximum of 4 blocks with cache_control may be provided. Found 5.",
     ),
+    "a blank system prompt": (
+        {"system": [{"type": "text", "text": " "}]},
+        "system: text content blocks must contain non-whitespace text",
+    ),
+    "an image in an error": (
+        said("hi", [CALL], [RESULT | {"content": [TEXT, IMAGE], "is_error": True}]),
+        "messages.2.content.0.tool_result: all content must be type `text` if `is_error` is true",
+    ),
+    "a call in a result": (
+        said("hi", [CALL], [RESULT | {"content": [CALL_2]}]),
+        "messages.2.content.0.tool_result.content.0: Input tag 'tool_use' found using 'type' does not match",
+    ),
+    "a bitmap": (
+        said([{"type": "image", "source": PNG | {"media_type": "image/bmp"}}]),
+        (
+            "messages.0.content.0.image.source.base64.media_type: Input should be "
+            "'image/gif' or 'image/jpeg' or 'image/png' or 'image/webp'"
+        ),
+    ),
+    "an empty image": (
+        said([{"type": "image", "source": PNG | {"data": ""}}]),
+        "messages.0.content.0.image.source.base64: image cannot be empty",
+    ),
+    "an image that is not base64": (
+        said([{"type": "image", "source": PNG | {"data": "§"}}]),
+        "messages.0.content.0.image.source.base64.data: Invalid base64 data",
+    ),
+    "an image without encryption": (
+        said([{"type": "image", "source": {"type": "url", "url": "http://x/y.png"}}]),
+        "messages.0.content.0.image.source.url.url: Only HTTPS URLs are supported.",
+    ),
+    "a text file as base64": (
+        said([{"type": "document", "source": {"type": "base64", "media_type": "text/plain", "data": "eA=="}}]),
+        "messages.0.content.0.document.source.base64.media_type: Input should be 'application/pdf'",
+    ),
+    "an image given as text": (
+        said([{"type": "image", "source": {"type": "text", "media_type": "text/plain", "data": "x"}}]),
+        (
+            "messages.0.content.0.image.source: Input tag 'text' found using 'type' "
+            "does not match any of the expected tags"
+        ),
+    ),
+    "a file without a title's letters": (
+        said([{"type": "document", "title": "", "source": {"type": "url", "url": "https://x"}}]),
+        "messages.0.content.0.document.title: String should have between 1 and 500 characters",
+    ),
+    "thinking with an empty signature": (
+        said("hi", [{"type": "thinking", "thinking": "hm", "signature": ""}, TEXT], "go on"),
+        "messages.1.content.0.thinking: Invalid `signature` in `thinking` block",
+    ),
+    "an answer that ends in a thought": (
+        said("hi", [TEXT, {"type": "thinking", "thinking": "hm", "signature": "s"}], "go on"),
+        "messages.1: The final block in an assistant message cannot be `thinking`.",
+    ),
+    "thinking from the middle of a chain on": (
+        {**THINKS, **said("hi", [CALL], [RESULT])},
+        (
+            "messages.1.content.0.type: Expected `thinking` or `redacted_thinking`, but found `tool_use`. "
+            "When `thinking` is enabled, a final `assistant` message must start with a thinking block"
+        ),
+    ),
+    "thinking with a prefill": (
+        {**THINKS, **said("hi", "well")},
+        (
+            "messages.1.content.0.type: Expected `thinking` or `redacted_thinking`, but found `text`. "
+            "When `thinking` is enabled, a final `assistant` message must start with a thinking block"
+        ),
+    ),
+    "thoughts in a chain without thinking": (
+        {"thinking": {"type": "disabled"}, **said("hi", [THOUGHT, CALL], [RESULT])},
+        (
+            "messages.1: When thinking is disabled, an `assistant` message in the final position cannot "
+            "contain `thinking`."
+        ),
+    ),
+    "thinking and a forced tool": (
+        {**THINKS, "tools": [TOOL], "tool_choice": {"type": "any"}},
+        "Thinking may not be enabled when tool_choice forces tool use.",
+    ),
+    "thinking and a temperature": (
+        {**THINKS, "extra_body": {"temperature": 0.5}},
+        "`temperature` may only be set to 1 when thinking is enabled",
+    ),
+    "thinking and top_k": (
+        {**THINKS, "extra_body": {"top_k": 5}},
+        "`top_k` must be unset when thinking is enabled",
+    ),
+    "a temperature that is too high": ({"extra_body": {"temperature": 1.5}}, "temperature: range: 0..1"),
+    "a blank stop sequence": (
+        {"stop_sequences": ["END", "\n"]},
+        "stop_sequences: each stop sequence must contain non-whitespace",
+    ),
+    "a choice of an unknown kind": (
+        {"tools": [TOOL], "tool_choice": {"type": "required"}},
+        "tool_choice: Input tag does not match any of the expected tags: 'auto', 'any', 'tool', 'none'",
+    ),
+    "a choice with a field it has not": (
+        {"tools": [TOOL], "tool_choice": {"type": "none", "disable_parallel_tool_use": True}},
+        "tool_choice.disable_parallel_tool_use: Extra inputs are not permitted",
+    ),
     "an unknown field": (
         {"extra_body": {"temprature": 1}},
         "temprature: Extra inputs are not permitted",
@@ -724,6 +829,15 @@ ACCEPTED: dict[str, dict[str, Any]] = {
             CALL,
         ],
         [RESULT],
+    ),
+    "thinking in a chain that began with a thought": {**THINKS, **said("hi", [THOUGHT, CALL], [RESULT])},
+    "thinking after a chain without thoughts": {**THINKS, **said("hi", [CALL], [RESULT], [TEXT], "and now?")},
+    "an image and files": said(
+        [
+            IMAGE,
+            {"type": "document", "title": "a.pdf", "source": {"type": "url", "url": "https://x/a.pdf"}},
+            {"type": "document", "source": {"type": "text", "media_type": "text/plain", "data": "x"}},
+        ]
     ),
     "system as blocks with cache marks": {"system": [TEXT | MARK], "tools": [TOOL | MARK]},
     "the API's own tools": {"tools": [TOOL, {"type": "web_search_20250305", "name": "web_search"}]},
