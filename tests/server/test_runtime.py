@@ -239,6 +239,7 @@ GIVEN_TO_ANOTHER_THREAD = (
 
     def press():
         model.reached.wait(20)
+        time.sleep(0.5)  # by then the main thread waits; before, it would see the signal in any case
         signal.pthread_kill(threading.get_ident(), signal.SIGINT)  # this wakes nobody who waits
         if not ended.wait(2):
             missed.set()
