@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import threading
 import uuid
-import weakref
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from functools import cached_property
 from types import MappingProxyType
@@ -82,7 +81,6 @@ class Agent(Configured):
 
     _locals: dict[str | int, dict[str, dict[str, Any]]] = PrivateAttr(default_factory=dict)
     _histories: dict[str | int | None, HistoryKeeper] = PrivateAttr(default_factory=dict)
-    _runs: Any = PrivateAttr(default_factory=weakref.WeakSet)
     _lock: Any = PrivateAttr(default_factory=threading.Lock)
 
     @field_validator("model", mode="before")
@@ -163,6 +161,11 @@ class Agent(Configured):
         return mode
 
     # Cached, not private attributes: pydantic looks those up by a slow path, and the loop reads these all the time.
+
+    @cached_property
+    def running(self) -> set[Run]:
+        """Its runs that go on now."""
+        return set()
 
     @cached_property
     def stack(self) -> Stack:
@@ -364,9 +367,7 @@ class Agent(Configured):
         Returns:
             How many runs were asked.
         """
-        with self._lock:
-            runs = [run for run in self._runs if not run.ended]
-        asked = [run for run in runs if conversation_id in (None, run.state.conversation_id)]
+        asked = [run for run in tuple(self.running) if conversation_id in (None, run.state.conversation_id)]
         for run in asked:
             run.ask_pause()
         return len(asked)
@@ -410,7 +411,7 @@ class Agent(Configured):
         if state.agent_id != self.agent_id:
             state = state.model_copy(update={"agent_id": self.agent_id})
         continuation = _continuation(state) if resumed else None
-        run = Run(
+        return Run(
             self,
             state.with_interrupt(None) if resumed else abandon(state),
             recorder=recorder,
@@ -421,9 +422,6 @@ class Agent(Configured):
             should_pause=options.get("should_pause"),
             continuation=continuation,
         )
-        with self._lock:
-            self._runs.add(run)
-        return run
 
     def run(
         self,

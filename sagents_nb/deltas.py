@@ -136,7 +136,8 @@ class MessageBuilder:
                     raise ValueError(
                         f"the model streamed {delta!r}; its status is one of {', '.join(map(repr, _STATUSES))}"
                     )
-                self.stop = replace(delta, metadata=message_metadata(delta.metadata))
+                plain = delta.metadata == {}  # as nearly always: there is nothing to check and to freeze
+                self.stop = delta if plain else replace(delta, metadata=message_metadata(delta.metadata))
             case _:
                 raise ValueError(f"a model streamed {delta!r}, which is not one of the deltas of sagents_nb.models")
 

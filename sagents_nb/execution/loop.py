@@ -32,7 +32,8 @@ async def run_leg(run: Run) -> None:
     """
     status, error, words = "error", None, None
     run.loop = asyncio.get_running_loop()
-    run.stop_requests = stop_requests()
+    run.task, run.stop_requests = asyncio.current_task(), stop_requests()
+    run.agent.running.add(run)
     try:
         run.emit(RunStarted(resumed=run.resumed))
         with heartbeat():
@@ -56,7 +57,7 @@ async def run_leg(run: Run) -> None:
         words = f"{type(failure).__name__}: {failure}"
         raise
     finally:
-        run.ended = True
+        run.agent.running.discard(run)
         ended = RunEnded(
             status=status,
             error=error.message if error else words,
@@ -80,10 +81,10 @@ async def cycle(run: Run) -> bool:
     steps = run.steps_left()
     for place, step in enumerate(steps):
         await step(run)
-        if stop_requests() > run.stop_requests:  # a hook or a tool swallowed the cancellation; Stop is Stop
+        if run.asked_to_stop:  # a hook or a tool swallowed the cancellation; Stop is Stop
             raise asyncio.CancelledError
-        following = steps[place + 1].__name__ if place + 1 < len(steps) else run.after_cycle
-        if run.stop_if_interrupted(following):
+        if run.interrupts:
+            run.stop_if_interrupted(steps[place + 1].__name__ if place + 1 < len(steps) else run.after_cycle)
             return False
     return run.needs_model and not run.finished
 

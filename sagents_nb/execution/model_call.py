@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+import inspect
 import logging
 import time
 from collections.abc import Awaitable, Callable
 from functools import partial
 
-from sagents_nb.deltas import Delta, MessageBuilder
+from sagents_nb.deltas import MessageBuilder
 from sagents_nb.errors import ModelError, in_words
 from sagents_nb.events import MessageAdded, ModelDelta, ModelEnded, ModelStarted
 from sagents_nb.execution.callbacks import CallbackFailed
@@ -150,16 +151,12 @@ async def _stream(run: Run, asking: Asking, request: ModelRequest) -> Message:
     started = time.perf_counter()
     builder = MessageBuilder()
 
-    def take(delta: Delta) -> None:
-        builder.add(delta)
-        run.emit(ModelDelta(delta, run.cycle, attempt))
-
     def left_behind() -> None:
         logger.warning("%r did not end within %g s after Stop; its stream is left behind", model, CLOSE_TIMEOUT)
 
     status: MessageStatus | None = "stream_error"
     try:
-        pieces = await leave_in_time(_read(model, request, take), CLOSE_TIMEOUT, left_behind)
+        pieces = await leave_in_time(_read(run, model, request, builder, attempt), CLOSE_TIMEOUT, left_behind)
         if builder.stop is None:
             raise _incomplete(model, pieces)
         message = builder.build()
@@ -190,7 +187,7 @@ async def _stream(run: Run, asking: Asking, request: ModelRequest) -> Message:
     return message
 
 
-async def _read(model: ChatModel, request: ModelRequest, take: Callable[[Delta], None]) -> int:
+async def _read(run: Run, model: ChatModel, request: ModelRequest, builder: MessageBuilder, attempt: int) -> int:
     """Take in all pieces of an answer, and close the stream whatever the way out.
 
     Returns:
@@ -198,12 +195,16 @@ async def _read(model: ChatModel, request: ModelRequest, take: Callable[[Delta],
     """
     pieces = 0
     stream = model.stream(request)
+    ended = False
     try:
         async for delta in stream:
-            take(delta)
+            builder.add(delta)
+            run.emit(ModelDelta(delta, run.cycle, attempt))
             pieces += 1
+        ended = True
     finally:
-        await _close(stream)
+        if not ended or not inspect.isasyncgen(stream):  # a generator that came to its end has closed itself
+            await _close(stream)
     return pieces
 
 

@@ -32,6 +32,11 @@ MAX_FAILURES = 3
 """Consecutive turns whose tool calls all failed, after which the run ends; the reference's limit."""
 
 
+_BEGINNING = Continuation()
+_NEVER = Until()
+_NO_USAGE = Usage()
+
+
 class RunOptions(TypedDict, total=False):
     """Keywords of ``agent.execute`` and of those that run like it; what they mean stands there."""
 
@@ -106,6 +111,11 @@ class RunnableAgent(Protocol):
         ...
 
     @property
+    def running(self) -> set[Any]:
+        """Its runs that go on."""
+        ...
+
+    @property
     def mode(self) -> Any:
         """Its `Mode`: the steps of a cycle."""
         ...
@@ -163,19 +173,18 @@ class Run:
         self.state = state
         self.recorder = recorder or Recorder()
         self.resumed = continuation is not None
-        before = continuation or Continuation()
+        before = continuation or _BEGINNING
         self.max_runs = max_runs or before.max_runs or agent.max_runs or DEFAULT_MAX_RUNS
-        self.until = until or Until(before.until_tool, success=before.until_success)
+        self.until = until or (Until(before.until_tool, success=before.until_success) if before.until_tool else _NEVER)
         self.tool_choice = tool_choice
         self.tool_result: ToolResult | None = None
         self.cycle = before.cycle
         self.failures = before.failures
         self.step = before.step
         self.finished = False
-        self.ended = False
         self.approved: set[str] = set()  # digests of the calls that a person approved
         self.unseen = self.resumed and _has_unseen_results(state)
-        self.usage = Usage()
+        self.usage = _NO_USAGE
         self._should_pause = should_pause
         self._pause_asked = False
         self.history = agent.history_of(state.conversation_id)
@@ -187,6 +196,7 @@ class Run:
         self.slow_hooks: set[tuple[str, str]] = set()
         self.started = time.perf_counter()
         self.loop: asyncio.AbstractEventLoop | None = None
+        self.task: asyncio.Task[Any] | None = None
         self.stop_requests = 0
         self._trace = trace_of(agent, conversation_id=state.conversation_id, attributes=agent.otel_attributes)
         self._call_back = fan_out([*callbacks, *agent.all_callbacks], agent.all_tools)
@@ -282,6 +292,8 @@ class Run:
     def steps_left(self) -> tuple[Any, ...]:
         """The steps of the coming cycle: all of the mode's, or those from where the run was stopped."""
         steps: tuple[Any, ...] = self.agent.mode.steps
+        if not self.step:
+            return steps
         step, self.step = self.step, ""
         places = [place for place, each in enumerate(steps) if each.__name__ == step]
         return steps[places[-1] :] if places else steps
@@ -296,6 +308,11 @@ class Run:
         """Whether there is something the model has not seen: tool results, or a message that a hook put in."""
         messages = self.state.messages
         return self.unseen or (bool(messages) and messages[-1].role in ("user", "tool"))
+
+    @property
+    def asked_to_stop(self) -> bool:
+        """Whether its task was cancelled since it began, also where a hook or a tool swallowed that."""
+        return self.task is not None and self.task.cancelling() > self.stop_requests
 
     def ask_pause(self) -> None:
         """Have the run stop before its next model call or its next tools; from any thread."""

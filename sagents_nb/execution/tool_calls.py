@@ -222,14 +222,18 @@ async def _call_function(run: Run, tool: Tool, call: ToolCall, context: ToolCont
         arguments[tool.context_parameter] = context
     run.emit(ToolEntered(call=call, cycle=run.cycle))
     limit = tool.timeout if tool.timeout is not None else run.agent.tool_timeout
-    begun = threading.Event()
+    waits = tool.thread == "main"  # until it is its turn there
+
+    def begin() -> None:
+        nonlocal waits
+        waits = False
+
     try:
         async with asyncio.timeout(limit) as deadline:
             if tool.is_async:
-                begun.set()
                 with captured(output):
                     return await tool.function(**arguments)
-            value = await _in_thread(run, tool, call, arguments, output, begun=begun)
+            value = await _in_thread(run, tool, call, arguments, output, begin=begin)
             if inspect.isawaitable(value):  # a def that only returns what is to be awaited
                 with captured(output):
                     value = await value
@@ -237,7 +241,7 @@ async def _call_function(run: Run, tool: Tool, call: ToolCall, context: ToolCont
     except TimeoutError:
         if not deadline.expired():
             raise  # the tool's own
-        if not begun.is_set():
+        if waits:
             raise ToolError(
                 f"Tool {tool.name} waited {limit:g} s for the main thread, where something else runs, and was given up "
                 "before it began."
@@ -246,12 +250,12 @@ async def _call_function(run: Run, tool: Tool, call: ToolCall, context: ToolCont
 
 
 async def _in_thread(
-    run: Run, tool: Tool, call: ToolCall, arguments: dict[str, Any], output: Output, *, begun: threading.Event
+    run: Run, tool: Tool, call: ToolCall, arguments: dict[str, Any], output: Output, *, begin: Callable[[], None]
 ) -> Any:
     ended = threading.Event()
 
     def body() -> Any:
-        begun.set()
+        begin()
         with captured(output):
             return tool.function(**arguments)
 

@@ -276,7 +276,7 @@ async def test_a_stop_swallowed_before_the_first_cycle_is_seen_after_its_first_s
 
 
 async def test_without_looking_after_each_step_the_run_would_go_on(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(loop_module, "stop_requests", lambda: 0)
+    monkeypatch.setattr(run_module.Run, "asked_to_stop", False)
     with pytest.raises(pytest.fail.Exception):
         await swallow("after_model")
 
