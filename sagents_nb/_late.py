@@ -1,7 +1,7 @@
 """The one place that looks up: floors 5 and 7, by name, when they are called.
 
-`Agent.run`, `Agent.session`, tools for the main thread and the rich reprs are conveniences of lower floors that need higher ones. Everything else
-imports downward only.
+`Agent.run`, `Agent.session`, tools for the main thread and the rich reprs are conveniences of lower floors that need
+higher ones. Everything else imports downward only.
 """
 
 from __future__ import annotations

@@ -8,6 +8,7 @@ import pydantic
 
 from sagents_nb.errors import AgentError
 from sagents_nb.execution.result import RunResult
+from sagents_nb.frozen import freeze
 from sagents_nb.state import State
 from sagents_nb.tools import Tool
 
@@ -39,14 +40,17 @@ def result_tool(kind: Any, name: str = NAME) -> Tool:
         except pydantic.ValidationError as error:
             raise ValueError(_words(error)) from error
 
-    def give(value: Any) -> tuple[str, Any]:
+    async def give(value: Any) -> tuple[str, Any]:
         return "Recorded.", value
 
-    return Tool.from_schema(
+    # Not `Tool.from_schema`: pydantic checks the arguments here, and the import of jsonschema, which takes seconds beside
+    # JupyterLab, would hold up the loop.
+    return Tool(
         name=name,
         description="Hand over the result. Call it once, with all that is known.",
-        input_schema=schema,
+        input_schema=freeze(schema),
         function=give,
+        is_async=True,
         parse_args=parse,
     )
 
