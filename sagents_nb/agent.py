@@ -9,7 +9,7 @@ from functools import cached_property
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, TypeVar, Unpack, overload
 
-from pydantic import Field, PrivateAttr, ValidationInfo, field_validator
+from pydantic import Field, ValidationInfo, field_validator
 
 from sagents_nb import _late
 from sagents_nb.errors import AgentError, ConfigurationError, did_you_mean
@@ -79,10 +79,6 @@ class Agent(Configured):
     tool_timeout: float | None = Field(default=None, gt=0)
     mode: Any = Field(default=DEFAULT, repr=False)
 
-    _locals: dict[str | int, dict[str, dict[str, Any]]] = PrivateAttr(default_factory=dict)
-    _histories: dict[str | int | None, HistoryKeeper] = PrivateAttr(default_factory=dict)
-    _lock: Any = PrivateAttr(default_factory=threading.Lock)
-
     @field_validator("model", mode="before")
     @classmethod
     def _need_model(cls, model: Any) -> Any:
@@ -145,6 +141,8 @@ class Agent(Configured):
         """Assemble what the middlewares contribute, once, and check that it fits together."""
         for assembled in (self.stack, self.all_tools, self.system_prompt, self.all_callbacks):
             del assembled
+        for kept in (self._lock, self._locals, self._histories, self.running):  # before any thread asks for them
+            del kept
 
     def __hash__(self) -> int:
         # Not `= object.__hash__`: pydantic would take that for unset, and hash the fields of every subclass.
@@ -161,6 +159,18 @@ class Agent(Configured):
         return mode
 
     # Cached, not private attributes: pydantic looks those up by a slow path, and the loop reads these all the time.
+
+    @cached_property
+    def _lock(self) -> threading.Lock:
+        return threading.Lock()
+
+    @cached_property
+    def _locals(self) -> dict[str | int, dict[str, dict[str, Any]]]:
+        return {}
+
+    @cached_property
+    def _histories(self) -> dict[str | int | None, HistoryKeeper]:
+        return {}
 
     @cached_property
     def running(self) -> set[Run]:
@@ -484,7 +494,10 @@ class Agent(Configured):
         Conversations without an id share one: then it is that of the latest.
         """
         with self._lock:
-            return self._histories.setdefault(conversation_id, HistoryKeeper())
+            keeper = self._histories.get(conversation_id)
+            if keeper is None:
+                keeper = self._histories[conversation_id] = HistoryKeeper()
+            return keeper
 
     def forget(self, conversation_id: str | int) -> None:
         """Drop ``run.local`` and what else is kept of a conversation that ended."""

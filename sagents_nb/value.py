@@ -11,6 +11,8 @@ from pydantic import BaseModel, ConfigDict
 FORMAT_VERSION = 1
 """Version of the JSON form of every value; `Value.from_json` refuses newer ones."""
 
+_set = object.__setattr__
+
 
 class Value(BaseModel):
     """Base of the immutable values: unknown keywords are errors, attributes cannot be set."""
@@ -31,6 +33,26 @@ class Value(BaseModel):
             pydantic.ValidationError: a field is unknown or a value does not fit.
         """
         return self.__class__.model_validate({**self.__dict__, **changes})
+
+    def model_copy(self, *, update: Mapping[str, Any] | None = None, deep: bool = False) -> Self:
+        """A copy with some fields changed, not checked: for those who know that they fit.
+
+        Does what pydantic's does for a value without extras and private attributes, at an eighth of its cost; the loop
+        makes a State for every message.
+
+        Args:
+            update: new values by field name.
+            deep: whether what the fields hold is copied too.
+        """
+        if deep or self.__pydantic_private__ is not None:
+            return super().model_copy(update=update, deep=deep)
+        changes = update or {}
+        copy = object.__new__(type(self))
+        _set(copy, "__dict__", {**self.__dict__, **changes})
+        _set(copy, "__pydantic_fields_set__", self.__pydantic_fields_set__ | changes.keys())
+        _set(copy, "__pydantic_extra__", None)
+        _set(copy, "__pydantic_private__", None)
+        return copy
 
     def to_json(self, *, nested: bool = False) -> dict[str, Any]:
         """Plain JSON form: dicts, lists, strings, numbers; `from_json` is its inverse.

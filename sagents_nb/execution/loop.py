@@ -57,7 +57,7 @@ async def run_leg(run: Run) -> None:
         words = f"{type(failure).__name__}: {failure}"
         raise
     finally:
-        run.agent.running.discard(run)
+        run.end()
         ended = RunEnded(
             status=status,
             error=error.message if error else words,

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import time
-import uuid
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Literal, Protocol, TypedDict
 
@@ -168,7 +168,7 @@ class Run:
         continuation: Continuation | None = None,
     ) -> None:
         self.agent = agent
-        self.run_id = uuid.uuid4().hex
+        self.run_id = os.urandom(16).hex()
         self.agent_id = agent.agent_id
         self.state = state
         self.recorder = recorder or Recorder()
@@ -243,6 +243,14 @@ class Run:
                 publish=self.publish,
             )
         return seen
+
+    def end(self) -> None:
+        """The leg is over."""
+        self.agent.running.discard(self)
+        # They refer to the run, and the run to them: let go, it is freed with all its events at once, not by the garbage
+        # collector some time later.
+        self._hook_runs = {}
+        self.task = None
 
     def interrupt(self, interrupt: Interrupt, source: str, tool_call_id: str | None = None) -> PendingInterrupt:
         """Note that the run is to stop and wait for a person, once the present step is through.
